@@ -39,7 +39,9 @@ test: test-deps ## all tests of all modules, with the race detector
 	@cd internal/tools/bench && GOFLAGS= go test -run Allocates ./calls
 
 .PHONY: lint
-# One run over a workspace of all modules analyses what they depend on once.
+# One run over a workspace of all modules analyses what they depend on once. With the flags of make test, so
+# that both need the same compiled packages.
+lint: export GOFLAGS := $(GOFLAGS),debug_bindings,invariants -race
 lint: deps $(lint) ## format and lint all modules, go vet included
 	@unformatted=$$(gofmt -l $(modules)); [ -z "$$unformatted" ] || { echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; }
 	@cd $(tools) && export GOWORK=$(tools)/go.work && rm -f go.work* && go work init $(modules:%=$(CURDIR)/%) && \
@@ -80,7 +82,7 @@ bench: ## the pool and whole calls against their peers
 stress: export GOFLAGS := $(GOFLAGS),invariants
 stress: test-deps ## the long tests, for STRESS (default 30s) each
 	@STRESS=$(STRESS) go test -race -count=1 -timeout 24h -run Stress ./reservoir/... ./flightpool/... ./lease/... $(quiet)
-	@STORMS=$(STORMS) go test -count=1 -timeout 24h -run 'Exceed|OpensNever|NeverSilent' ./lease/dynamolease
+	@STORMS=$(STORMS) go test -count=1 -timeout 24h -run 'Exceed|OpensNever|NeverSilent' ./lease/fleet
 
 .PHONY: prove
 prove: deps ## random programs against models and peers, and mutants against the tests, for PROVE (default 2m) in all
@@ -106,9 +108,10 @@ made = $$(ls -d $(interop)/$(1) 2>/dev/null || true)
 .PHONY: interop
 interop: deps $(interop)/requirements.txt $(if $(MORE),$(interop)/more/requirements.txt) ## clients and servers of other makers against ours (PyPI, Maven); MORE=1 adds heavy servers, WRITE=1 writes docs/servers.md
 	@cd testserver/duckdb && go build -o $(interop)/ ./cmd/duckserver $(quiet)
+	@cd cmd/flightpool && go build -o $(interop)/ . $(quiet)
 	@if command -v java && command -v mvn; then $(MAKE) $(interop)/$(jdbc) $(javaservers); else echo "JDBC and the servers in Java are left out: they need java and mvn" >&2; fi >/dev/null
 	@cd internal/tools/interop && go build -o $(interop)/ . $(sqliteserver) $(quiet)
-	@cd internal/tools/interop && $(interop)/interop -venv $(interop) -duckserver $(interop)/duckserver -sqlite $(interop)/$(notdir $(sqliteserver)) \
+	@cd internal/tools/interop && $(interop)/interop -venv $(interop) -duckserver $(interop)/duckserver -flightpool $(interop)/flightpool -sqlite $(interop)/$(notdir $(sqliteserver)) \
 		-jdbc "$(call made,$(jdbc))" -derby "$(call made,derby)" -dazzleduck "$(call made,dazzleduck)" $(if $(MORE),-more $(interop)/more) $(if $(WRITE),-write)
 
 $(interop)/requirements.txt: internal/tools/interop/clients/requirements.txt

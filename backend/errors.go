@@ -96,6 +96,11 @@ type Error struct {
 	// not lost, the statement is cancelled in the background.
 	Running bool
 
+	// Partial says that the call was to change several things outside of a transaction,
+	// by the statements of a text or the rows of its parameters, and that the server may
+	// have stored some of it before it refused the rest.
+	Partial bool
+
 	// Read says that the statement only reads, and that no batch of its
 	// result was delivered.
 	Read bool
@@ -191,19 +196,20 @@ func retrySafety(err error) (safe, known bool) {
 // IsConflict reports whether a transaction failed because another was faster, as the
 // server says by SQLSTATE 40001 or 40P01, ABORTED, or in words, and is known not to be
 // stored: it may run again as a whole. Of joined errors one has to say so, and none
-// that the outcome of a commit is unknown or that the connection is lost.
+// that the outcome of a commit is unknown, that a part may be stored (Error.Partial) or
+// that the connection is lost.
 func IsConflict(err error) bool {
 	conflict, known := conflictIn(err)
 	return conflict && known && !errors.Is(err, ErrCommitUnknown)
 }
 
 // conflictIn looks at every *Error of the tree. known is false where one of them says
-// that the connection or its session is gone, or may be, and where statements before the
-// one that failed are stored.
+// that the connection or its session is gone, or may be, and where what came before the
+// failure is stored, or may be.
 func conflictIn(err error) (conflict, known bool) {
 	known = true
 	if e, ok := err.(*Error); ok { //nolint:errorlint // it walks the tree itself
-		conflict, known = e.isConflict(), e.Fault.KeepsConn()
+		conflict, known = e.isConflict(), e.Fault.KeepsConn() && !e.Partial
 	}
 	if e, ok := err.(interface{ PartlyDone() bool }); ok { // a batch
 		known = !e.PartlyDone()

@@ -47,8 +47,11 @@ func (o *StatementOrder) Known() bool { return o.IsConcurrent() || o.IsSerial() 
 // IsConcurrent reports whether statements of a session run side by side.
 func (o *StatementOrder) IsConcurrent() bool { return o.concurrent.Load() }
 
-// IsSerial reports whether a session runs one statement at a time.
-func (o *StatementOrder) IsSerial() bool { return !o.IsConcurrent() && o.Waits() >= RequiredWaits }
+// IsSerial reports whether a session runs one statement at a time. Of a nil order that
+// is known.
+func (o *StatementOrder) IsSerial() bool {
+	return o == nil || !o.IsConcurrent() && o.Waits() >= RequiredWaits
+}
 
 // Waits is how many waits have been noted.
 func (o *StatementOrder) Waits() int { return int(o.waits.Load()) }
@@ -66,11 +69,14 @@ func (o *StatementOrder) AddWait(since time.Time) {
 	}
 }
 
-// ConcurrentQuerier is a Conn of an endpoint whose sessions may run statements side
-// by side. A Conn that is none runs its statements one at a time by itself, as
-// drivers with a lock do.
+// StatementOrderer is a Conn of an endpoint whose sessions may run statements side by
+// side, unless its order is nil. A Conn that is none runs its statements one at a time by
+// itself, each to its end, as drivers of databases in this process do.
+type StatementOrderer interface{ StatementOrder() *StatementOrder }
+
+// ConcurrentQuerier is a StatementOrderer on which the order can be learned.
 type ConcurrentQuerier interface {
-	StatementOrder() *StatementOrder
+	StatementOrderer
 
 	// QueryConcurrently is Query, and may be called while another call runs.
 	QueryConcurrently(ctx context.Context, sql string, call Call) (Stream, error)

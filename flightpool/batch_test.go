@@ -86,6 +86,28 @@ func TestABatchRunsInItsOrderOnOneConnection(t *testing.T) {
 	}
 }
 
+// What a function of a batch queues runs too.
+func TestABatchRunsWhatItsFunctionsQueue(t *testing.T) {
+	eachSender(t, testserver.Strict(), func(r *rig, send func(context.Context, *Batch) error) {
+		var b Batch
+		var n int
+		b.Queue("SELECT 2").Query(func(rows *QueryResult) error {
+			for range Rows[int](rows, nil) {
+				b.Queue("INSERT INTO t VALUES (2)")
+			}
+			b.Queue("SELECT count(*) FROM t").Scan(&n)
+			b.Queue("SELECT error('no')")
+			return nil
+		})
+		b.Queue("INSERT INTO t VALUES (1)")
+		var failed *BatchError
+		require.ErrorAs(r, send(r.Context(), &b), &failed)
+		require.Equal(r, 4, failed.Index)
+		require.Equal(r, 5, failed.Len)
+		require.Equal(r, 2, n)
+	})
+}
+
 var errOwn = errors.New("of its function")
 
 // What ends a batch at its second statement of four: what ran before it is told, and what

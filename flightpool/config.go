@@ -111,7 +111,8 @@ type Config struct {
 	// pass on the context that they are given, or one made of it: without its values
 	// nobody knows what was sent, so that such a call is not sent at all. They must not
 	// repeat an RPC, since what may be repeated the pool repeats, nor tell a status
-	// that is not the server's of one that was sent. To compress
+	// that is not the server's of one that was sent. They must return when that context
+	// has ended: the caller of the RPC waits for them. To compress
 	// requests and answers, import google.golang.org/grpc/encoding/gzip and
 	// pass grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)); what
 	// the server compresses, and LZ4 and ZSTD inside Arrow batches, is read
@@ -136,11 +137,13 @@ type Config struct {
 	// OnConnect's value back (ResetSQL does what its statements say). So that no
 	// call runs without it in a session by which the server has replaced this one,
 	// changes, and reads 5s after the last proof, cost a round trip more, and the
-	// server must have prepared statements. Those of OnConnect are closed. Its time
+	// server must have prepared statements (those of OnConnect are closed). A server
+	// that knows transactions by their ids takes no proof inside of one: if it replaces
+	// the session between the proof and a BEGIN, that transaction runs without. Its time
 	// is part of DialTimeout. An error closes the connection, and so do a result
 	// that is still open, an open transaction and a panic. Its temporary tables are
 	// for all borrowers, with the rows that they write; under ResetAuto the session
-	// of one who drops or replaces one is discarded. It may be called by several
+	// of one who drops, replaces or alters one is discarded. It may be called by several
 	// goroutines, and must not keep s.
 	OnConnect func(ctx context.Context, s *SessionHandle) error
 

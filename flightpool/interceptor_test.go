@@ -263,3 +263,100 @@ func TestABadInterceptorLeavesNoTransport(t *testing.T) {
 		})
 	}
 }
+
+// The server's trailers are there before its rows were read, and may tell a failure.
+func TestAnInterceptorThatEndsAnRPCBehindTheServerConfirmsNothing(t *testing.T) {
+	for name, recv := range map[string]func(next func() error) error{
+		"unread":    func(func() error) error { time.Sleep(time.Second); return io.EOF },
+		"swallowed": func(next func() error) error { _ = next(); return io.EOF },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var skip atomic.Int32
+			skip.Store(1 << 30)
+			tell := grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				stream, err := open(ctx, desc, cc, method, opts...)
+				return told{stream, func(next func() error) error {
+					if skip.Add(-1) >= 0 {
+						return next()
+					}
+					return recv(next)
+				}}, err
+			})
+			inBubble(t, testserver.Strict(), Config{MaxSize: 1, DialOptions: []grpc.DialOption{tell}}, func(r *rig) {
+				r.exec("CREATE TABLE t (a BIGINT)")
+				tx := r.begin()
+				_, err := tx.Update(r.Context(), "INSERT INTO t VALUES (1)")
+				require.NoError(r, err)
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnEnd, Times: 1, Do: testserver.Fail(codes.FailedPrecondition, "no")})
+				skip.Store(0)
+				err = tx.Commit(r.Context())
+				skip.Store(1 << 30)
+				require.Error(r, err)
+				_ = tx.Rollback(r.Context())
+				time.Sleep(time.Minute)
+
+				s := r.session()
+				skip.Store(0)
+				_, err = s.Update(r.Context(), "INSERT INTO nosuch VALUES (1)")
+				skip.Store(1 << 30)
+				require.Error(r, err)
+				_ = s.Close()
+
+				s = r.session()
+				res, err := s.Query(r.Context(), "SELECT * FROM generate(3, 1)")
+				require.NoError(r, err)
+				skip.Store(0)
+				n := 0
+				for res.Next() {
+					n++
+				}
+				skip.Store(1 << 30)
+				require.True(r, res.Err() != nil || n == 3, "%d rows and no error", n)
+				_ = s.Close()
+				time.Sleep(time.Minute)
+				require.Equal(r, "0", r.value(r.pool, "SELECT count(*) FROM t"))
+			})
+		})
+	}
+}
+
+// Before the first change of a session the pool learns the server's transactions with one
+// of its own. One that an interceptor leaves open reaches no borrower.
+func TestAnInterceptorThatPanicsWhileTheServerIsLearned(t *testing.T) {
+	calls := map[string]func(*rig){
+		"prepare": func(r *rig) {
+			s := r.session()
+			defer func() { _ = s.Close() }() // it may be lost
+			_, _ = s.PrepareQuery(r.Context(), "SELECT 1")
+		},
+		"returning": func(r *rig) { _ = drained(r.pool.Query(r.Context(), "INSERT INTO t VALUES (2) RETURNING a")) },
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			var skip atomic.Int32
+			skip.Store(1 << 30)
+			tell := grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				if strings.HasSuffix(method, "/DoAction") && skip.Add(-1) == -1 {
+					panic("no")
+				}
+				return open(ctx, desc, cc, method, opts...)
+			})
+			inBubble(t, testserver.SwanLake(), Config{MaxSize: 1, DialOptions: []grpc.DialOption{tell}}, func(r *rig) {
+				for range 4 { // what a probe shows is known then
+					r.cancelled(r.pool, "SELECT sleep('1s')", 300*ms)
+					time.Sleep(time.Minute)
+				}
+				r.exec("CREATE TABLE t (a BIGINT)")
+				skip.Store(1) // after the transaction has begun
+				alone(func() { call(r) })
+				skip.Store(1 << 30)
+				time.Sleep(time.Minute)
+				r.exec("INSERT INTO t VALUES (1)")
+				r.pool.Reset()
+				require.Equal(r, "1", r.value(r.pool, "SELECT count(*) FROM t"), "what was told to be stored is seen by others")
+				time.Sleep(time.Hour)
+				require.Zero(r, r.srv.Ledger().Snapshot().Transactions)
+			})
+		})
+	}
+}

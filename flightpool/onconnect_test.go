@@ -372,3 +372,109 @@ func TestOnConnectUnderRandomCalls(t *testing.T) {
 		})
 	}
 }
+
+// What OnConnect leaves undone leaves no transaction on a server that keeps those of
+// sessions whose connection has gone.
+func TestOnConnectThatFailsInATransaction(t *testing.T) {
+	insert := func(ctx context.Context, s *SessionHandle) error {
+		_, err := s.Update(ctx, "CREATE TEMP TABLE mine (a BIGINT)")
+		return err
+	}
+	for name, end := range map[string]func(context.Context, *SessionHandle) error{
+		"error":   func(context.Context, *SessionHandle) error { return errors.New("no") },
+		"success": func(context.Context, *SessionHandle) error { return nil },
+		"panic":   func(context.Context, *SessionHandle) error { panic("no") },
+		"Goexit":  func(context.Context, *SessionHandle) error { runtime.Goexit(); return nil },
+		"late":    func(ctx context.Context, _ *SessionHandle) error { <-ctx.Done(); return ctx.Err() },
+		"a result": func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.Query(ctx, "SELECT * FROM generate(100000)")
+			return err
+		},
+		"a call of another goroutine": func(ctx context.Context, s *SessionHandle) error {
+			go func() { _ = drained(s.Query(ctx, "SELECT sleep('1s')")) }()
+			time.Sleep(100 * ms)
+			return nil
+		},
+		"closed": func(ctx context.Context, s *SessionHandle) error { return s.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withServer(t, testserver.Options{Profile: testserver.SwanLake()}, func(t *testing.T, srv *testserver.Server) {
+				_, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, OnConnect: func(ctx context.Context, s *SessionHandle) error {
+					return cmp.Or(s.BeginTransaction(ctx), insert(ctx, s), end(ctx, s))
+				}})
+				require.Error(t, err)
+				time.Sleep(time.Minute) // a session lives for longer
+				require.Zero(t, srv.Ledger().Snapshot().Transactions)
+			})
+		})
+	}
+}
+
+// Whatever OnConnect does with the pool itself is bounded by its context.
+func TestOnConnectThatUsesItsPool(t *testing.T) {
+	for name, use := range map[string]func(context.Context, *FlightSQLPool) error{
+		"Query":          func(ctx context.Context, p *FlightSQLPool) error { return drained(p.Query(ctx, "SELECT 1")) },
+		"AcquireSession": func(ctx context.Context, p *FlightSQLPool) error { _, err := p.AcquireSession(ctx); return err },
+		"WaitReady":      func(ctx context.Context, p *FlightSQLPool) error { return p.WaitReady(ctx, 2) },
+		"Close":          func(ctx context.Context, p *FlightSQLPool) error { return p.Close(ctx) },
+		"Reset":          func(_ context.Context, p *FlightSQLPool) error { p.Reset(); return nil },
+		"Resize":         func(_ context.Context, p *FlightSQLPool) error { return p.Resize(3) },
+		"Stats": func(_ context.Context, p *FlightSQLPool) error {
+			p.EvictIdle()
+			p.Connections()
+			_ = p.Stats()
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pool atomic.Pointer[FlightSQLPool]
+			uses := atomic.Int64{}
+			cfg := Config{MinIdle: 1, MaxSize: 2, OnConnect: func(ctx context.Context, s *SessionHandle) error {
+				if p := pool.Load(); p != nil && uses.Add(1) < 4 {
+					return cmp.Or(use(ctx, p), paint(ctx, s))
+				}
+				return paint(ctx, s)
+			}}
+			inBubble(t, testserver.Strict(), cfg, func(r *rig) {
+				pool.Store(r.pool)
+				first := r.session()
+				began := time.Now()
+				v, err := firstValue(r.Context(), r.pool, colour) // needs a connection more
+				require.NoError(r, first.Close())
+				if name == "Close" {
+					return
+				}
+				require.NoError(r, err)
+				require.Equal(r, "blue", v)
+				require.LessOrEqual(r, time.Since(began), 16*time.Second, "three times DialTimeout")
+			})
+		})
+	}
+}
+
+// The handle of OnConnect is of no use when OnConnect is over, whoever has it.
+func TestOnConnectThatKeepsItsHandle(t *testing.T) {
+	var kept []*SessionHandle
+	var prepared []*PreparedQuery
+	cfg := Config{MinIdle: 1, MaxSize: 1, OnConnect: func(ctx context.Context, s *SessionHandle) error {
+		q, err := s.PrepareQuery(ctx, "SELECT 1")
+		kept, prepared = append(kept, s), append(prepared, q)
+		return cmp.Or(err, paint(ctx, s))
+	}}
+	inBubble(t, testserver.Strict(), cfg, func(r *rig) {
+		for range 2 {
+			s := r.session()
+			_, err := kept[0].Update(r.Context(), "SET colour = 'red'")
+			require.ErrorIs(r, err, ErrHandleClosed)
+			require.ErrorIs(r, kept[0].BeginTransaction(r.Context()), ErrHandleClosed)
+			_, err = prepared[0].Query(r.Context())
+			require.ErrorIs(r, err, ErrHandleClosed)
+			require.NoError(r, prepared[0].Close(r.Context()))
+			_ = kept[0].Discard(errors.New("not yours"))
+			require.NoError(r, kept[0].Close())
+			require.Equal(r, "blue", r.value(s, colour))
+			require.NoError(r, s.Close())
+		}
+		require.EqualValues(r, 1, r.pool.Stats().Opens)
+	})
+}

@@ -71,20 +71,24 @@ func (p *FlightSQLPool) closeConn(c backend.Conn) error {
 	return c.Close()
 }
 
-// prepareNew runs OnConnect. After an error the connection is closed by the caller; a
-// transaction that OnConnect has left open has been rolled back.
+// prepareNew runs OnConnect. After an error the connection is closed by the caller. First
+// what OnConnect has left under way is ended, and its transaction rolled back, as far as
+// CloseTimeout allows: some servers keep that of a connection which is closed.
 func (p *FlightSQLPool) prepareNew(ctx context.Context, c backend.Conn) error {
 	if p.cfg.OnConnect == nil {
 		return nil
 	}
-	s, err := session.NewKeeping(ctx, c, p.policy)
+	ended := make(chan struct{})
+	s, err := session.NewKeeping(ctx, c, p.policy, func() { close(ended) })
 	if err != nil {
 		return err
 	}
+	defer func() { // after CloseKeeping there is nothing to do
+		_ = s.Discard(errOpenExited)
+		callback.EndsWithin(ended, p.cfg.CloseTimeout)
+	}()
 	if err = p.cfg.OnConnect(ctx, s); err == nil {
 		err = s.CloseKeeping(ctx)
-	} else {
-		_ = s.Discard(err) // err says more
 	}
 	if err != nil {
 		return &Error{Stage: backend.StageDial, Fault: backend.FaultIn(err), Err: fmt.Errorf("OnConnect: %w", err)}

@@ -132,7 +132,7 @@ func (p *FlightSQLPool) closeAll(ctx context.Context) error {
 
 // A Connection is one open connection of a pool at one moment.
 type Connection struct {
-	// ID is what no other connection of the pool has or had. A Tracer is told it.
+	// ID is what no other connection of the process has or had. A Tracer is told it.
 	ID uint64
 	// InUse says that it is on loan, or being checked, OnLoan that a call, a session or a
 	// transaction has it.
@@ -142,6 +142,9 @@ type Connection struct {
 	Opened, Used, Expires time.Time
 	// Loans counts the loans so far.
 	Loans uint64
+	// Borrower is where the loan was taken, with Config.LeakAfter; nil: there is none, or it
+	// is not known.
+	Borrower *reservoir.BorrowStack
 }
 
 // Connections describes the open connections, each that is open all the while once, in
@@ -150,7 +153,7 @@ func (p *FlightSQLPool) Connections() []Connection {
 	infos := p.conns.Connections()
 	all := make([]Connection, len(infos))
 	for i, c := range infos {
-		all[i] = Connection{ID: c.ID, InUse: c.InUse, OnLoan: c.OnLoan, Opened: c.Opened, Used: c.Used, Expires: c.Expires, Loans: c.Loans}
+		all[i] = Connection{ID: c.ID, InUse: c.InUse, OnLoan: c.OnLoan, Opened: c.Opened, Used: c.Used, Expires: c.Expires, Loans: c.Loans, Borrower: c.Borrower}
 	}
 	return all
 }

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -498,6 +500,71 @@ func TestWhatIsAConflict(t *testing.T) {
 		{errors.Join(errors.New("mine"), conflict), true},
 	} {
 		require.Equal(t, c.want, IsConflict(c.err), "%v", c.err)
+	}
+}
+
+// What the server may have stored in part is no conflict that may run again, unless it was
+// in a transaction, which is rolled back.
+func TestAConflictOfWhatMayBeStoredInPartRunsNotAgain(t *testing.T) {
+	type changer interface {
+		Querier
+		UpdateWithOptions(ctx context.Context, sql string, opts QueryOptions) (UpdateResult, error)
+		SendBatch(ctx context.Context, b *Batch) error
+	}
+	const script = "INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)"
+	for name, c := range map[string]struct {
+		partial bool
+		run     func(ctx context.Context, q changer, params arrow.RecordBatch) error
+	}{
+		"a statement": {false, func(ctx context.Context, q changer, _ arrow.RecordBatch) error {
+			_, err := q.Update(ctx, "INSERT INTO t VALUES (1)")
+			return err
+		}},
+		"statements": {true, func(ctx context.Context, q changer, _ arrow.RecordBatch) error {
+			_, err := q.Update(ctx, script)
+			return err
+		}},
+		"rows of parameters": {true, func(ctx context.Context, q changer, params arrow.RecordBatch) error {
+			_, err := q.UpdateWithOptions(ctx, "INSERT INTO t VALUES (?)", QueryOptions{Params: params})
+			return err
+		}},
+		"a batch": {true, func(ctx context.Context, q changer, _ arrow.RecordBatch) error {
+			var b Batch
+			b.Queue(script)
+			err := q.SendBatch(ctx, &b)
+			var failed *BatchError
+			_, inTx := q.(*Tx)
+			if !errors.As(err, &failed) || failed.PartlyDone() == inTx {
+				return errors.New("it does not tell what is stored")
+			}
+			return err
+		}},
+		"an ingestion": {true, func(ctx context.Context, q changer, _ arrow.RecordBatch) error {
+			_, err := IngestRows(ctx, q, "t", slices.Values([]struct{ A int }{{1}, {2}}), IngestOptions{})
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, testserver.Strict(), Config{MaxSize: 2}, func(r *rig) {
+				r.exec("CREATE TABLE t (a BIGINT)")
+				rows := r.rows(2)
+				defer rows.Release()
+				require.True(r, rows.Next())
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnDoPut, Do: testserver.Fail(codes.Aborted, "conflict")})
+				err := c.run(r.Context(), r.pool, rows.RecordBatch())
+				require.ErrorContains(r, err, "desc = conflict")
+				require.Equal(r, !c.partial, IsConflict(err))
+				var e *Error
+				require.ErrorAs(r, err, &e)
+				require.Equal(r, c.partial, e.Partial)
+
+				err = r.pool.InTx(r.Context(), TxOptions{Attempts: 2}, func(ctx context.Context, tx *Tx) error {
+					return c.run(ctx, tx, rows.RecordBatch())
+				})
+				require.ErrorContains(r, err, "attempt 2")
+				require.True(r, IsConflict(err))
+			})
+		})
 	}
 }
 

@@ -1,5 +1,7 @@
 package reservoir
 
+import "sync/atomic"
+
 // A state is what a connection is doing. The transitions are drawn in doc.go.
 type state uint8
 
@@ -64,14 +66,17 @@ type entry[C any] struct {
 	reason  Reason
 	cause   error
 
-	borrower     *borrowStack // where it was borrowed, while leaks are looked for
+	borrower     *BorrowStack // where the latest loan was taken, or one before, while leaks are looked for
 	reportedLoan uint64       // the latest loan that was reported
 }
 
+// lastID is that of the latest entry of all reservoirs: what is known of connections by
+// their IDs needs no reservoir besides.
+var lastID atomic.Uint64
+
 // newEntry adds an entry that is opening. The caller holds mu.
 func (r *Reservoir[C]) newEntry() *entry[C] {
-	r.mu.lastID++
-	e := &entry[C]{id: r.mu.lastID, index: len(r.mu.all), timerIndex: -1, state: opening, generation: r.mu.generation, lastWaiterAtOpen: r.mu.lastWaiter}
+	e := &entry[C]{id: lastID.Add(1), index: len(r.mu.all), timerIndex: -1, state: opening, generation: r.mu.generation, lastWaiterAtOpen: r.mu.lastWaiter}
 	e.link.self, e.staleLink.self, e.dueLink.self = e, e, e
 	r.mu.all = append(r.mu.all, e)
 	r.mu.count[opening]++

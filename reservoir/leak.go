@@ -2,33 +2,44 @@ package reservoir
 
 import (
 	"fmt"
+	"iter"
 	"runtime"
 	"strings"
 	"time"
 )
 
-// A borrowStack is where a loan was taken, as bare addresses: it is written at every
-// acquire and read hardly ever. Up to eight frames of it are this module's, and six
+// A BorrowStack is where a loan was taken, as bare addresses: it is written at every
+// acquire and read hardly ever. Up to sixteen frames of it are this module's, and six
 // database/sql's; the others are for the borrower and a library between.
-type borrowStack struct {
-	pcs [32]uintptr
-	n   int
+type BorrowStack struct {
+	pcs  [32]uintptr
+	n    int
+	loan uint64 // its number
 }
 
-// String names the callers, beginning with the borrower: the first that is neither this
+// Frames are the callers, beginning with the borrower: the first that is neither this
 // module's nor database/sql's.
-func (t *borrowStack) String() string {
-	var b strings.Builder
-	frames, ours := runtime.CallersFrames(t.pcs[:t.n]), true
-	for {
-		f, more := frames.Next()
-		if ours = ours && (ownCode(f) || strings.HasPrefix(f.Function, "database/sql.")); !ours && f.Function != "" {
-			fmt.Fprintf(&b, "%s\n\t%s:%d\n", f.Function, f.File, f.Line)
-		}
-		if !more {
-			return b.String()
+func (t *BorrowStack) Frames() iter.Seq[runtime.Frame] {
+	return func(yield func(runtime.Frame) bool) {
+		frames, ours := runtime.CallersFrames(t.pcs[:t.n]), true
+		for more := t.n > 0; more; {
+			var f runtime.Frame
+			f, more = frames.Next()
+			ours = ours && (ownCode(f) || strings.HasPrefix(f.Function, "database/sql."))
+			if !ours && f.Function != "" && !yield(f) {
+				return
+			}
 		}
 	}
+}
+
+// String has a function a line, and behind it its file and line.
+func (t *BorrowStack) String() string {
+	var b strings.Builder
+	for f := range t.Frames() {
+		fmt.Fprintf(&b, "%s\n\t%s:%d\n", f.Function, f.File, f.Line)
+	}
+	return b.String()
 }
 
 // ownCode says whether a frame is this module's, its tests and examples apart.
@@ -40,7 +51,7 @@ func ownCode(f runtime.Frame) bool {
 // recordBorrower remembers who borrows. It runs on the borrower's goroutine; the
 // stack is looked at before the lock is taken.
 func (r *Reservoir[C]) recordBorrower(l Loan[C]) {
-	var t borrowStack
+	t := BorrowStack{loan: l.number}
 	t.n = runtime.Callers(2, t.pcs[:])
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,9 +59,18 @@ func (r *Reservoir[C]) recordBorrower(l Loan[C]) {
 		return
 	}
 	if l.entry.borrower == nil {
-		l.entry.borrower = new(borrowStack)
+		l.entry.borrower = new(BorrowStack)
 	}
 	*l.entry.borrower = t
+}
+
+// knownBorrower is who has the latest loan; nil: it was not recorded, or not yet. The caller
+// holds mu.
+func (e *entry[C]) knownBorrower() *BorrowStack {
+	if e.borrower == nil || e.borrower.loan != e.loanNumber {
+		return nil
+	}
+	return e.borrower
 }
 
 // reportLeak reports a loan that is out too long, once. The caller holds mu.
@@ -62,9 +82,9 @@ func (r *Reservoir[C]) reportLeak(e *entry[C], now int64, fx *effects[C]) {
 	e.reportedLoan = e.loanNumber
 	r.mu.stats.Leaks++
 	if leaked := r.cfg.Hooks.Leaked; leaked != nil {
-		var where borrowStack
-		if e.borrower != nil {
-			where = *e.borrower
+		var where BorrowStack
+		if t := e.knownBorrower(); t != nil {
+			where = *t
 		}
 		r.mu.tasks++
 		fx.afterUnlock(func() {

@@ -301,7 +301,7 @@ func TestNothingSetsTheAlarmAfterClose(t *testing.T) {
 // The stack of a leak begins with the borrower, and goes on whoever called it.
 func TestALeaksStackBeginsWithTheBorrower(t *testing.T) {
 	const module = "github.com/flightpool/flightpool/"
-	require.Empty(t, (&borrowStack{}).String())
+	require.Empty(t, (&BorrowStack{}).String())
 	require.True(t, ownCode(runtime.Frame{Function: module + "session.f", File: "f.go"}))
 	require.False(t, ownCode(runtime.Frame{Function: module + "examples/gateway.f", File: "f.go"}))
 	require.False(t, ownCode(runtime.Frame{Function: module + "session.f", File: "f_test.go"}))
@@ -324,6 +324,9 @@ func TestALeaksStackBeginsWithTheBorrower(t *testing.T) {
 		require.Len(t, leaks, 1)
 		require.InDelta(t, time.Minute, leaks[0].Held, float64(maxSlack))
 		require.Contains(t, leaks[0].Stack, "internal/callback.")
+		require.Contains(t, lender.Connections()[0].Borrower.String(), "internal/callback.")
+		l.entry.borrower.loan--
+		require.Nil(t, lender.Connections()[0].Borrower, "that of another loan")
 		require.NoError(t, l.Release())
 		l.entry.borrower = nil
 		lender.recordBorrower(l)

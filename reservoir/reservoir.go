@@ -40,9 +40,8 @@ type Reservoir[C any] struct {
 		tasks        int  // goroutines of the reservoir, begun or decided on
 
 		// INVARIANT: count[s] is the number of entries of all in state s.
-		all    []*entry[C]
-		count  [states]int
-		lastID uint64 // of all entries so far
+		all   []*entry[C]
+		count [states]int
 
 		// INVARIANT: a usable idle connection and a waiter never coexist: with
 		// idle connections there are no waiters but those for whom a

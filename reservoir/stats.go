@@ -116,7 +116,7 @@ func (r *Reservoir[C]) Stats() Stats {
 
 // Info describes one open connection at one moment.
 type Info[C any] struct {
-	// ID is what no other connection of the reservoir has or had.
+	// ID is what no other connection of the process has or had.
 	ID    uint64
 	Value C
 	// InUse says that it is on loan, or being reset or checked, OnLoan that a borrower has it.
@@ -128,6 +128,8 @@ type Info[C any] struct {
 	Expires time.Time
 	// Loans counts the loans so far.
 	Loans uint64
+	// Borrower is where the loan was taken, with LeakAfter; nil: there is none, or it is not known.
+	Borrower *BorrowStack
 }
 
 // infoBatch is how many connections are described under one hold of the lock,
@@ -161,6 +163,10 @@ func (r *Reservoir[C]) describe(all []Info[C], at int) ([]Info[C], int) {
 		info := Info[C]{
 			ID: e.id, Value: e.value, InUse: e.state != idle, OnLoan: e.state == loaned, Loans: e.loanNumber,
 			Opened: r.clock.start.Add(time.Duration(e.openedAt)), Used: r.clock.start.Add(time.Duration(max(e.openedAt, e.idleSince, e.borrowedAt))),
+		}
+		if t := e.knownBorrower(); t != nil && info.OnLoan {
+			stack := *t
+			info.Borrower = &stack
 		}
 		if e.lifetime.expireAt != never {
 			info.Expires = r.clock.start.Add(time.Duration(e.lifetime.expireAt))

@@ -15,6 +15,9 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
+// ownersCode is what may panic in an RPC that nobody waits for, on a goroutine of ours.
+const ownersCode = "an interceptor or driver of the pool's owner"
+
 var errCallbackStuck = fmt.Errorf("%w: a callback or reader of the caller does not return", backend.ErrSessionLost)
 
 // awaitLeftStep waits in the background for the step to return. It reports false when
@@ -35,7 +38,7 @@ func (c *call) awaitLeftStep(done <-chan struct{}) bool {
 		<-done
 		return true
 	default:
-		c.s.learnOrder(c, done)
+		_ = callback.Isolate(ownersCode, func() error { c.s.learnOrder(c, done); return nil })
 		c.endRPC()
 	}
 	return callback.EndsWithin(done, c.s.policy.grace())

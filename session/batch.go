@@ -27,7 +27,8 @@ import (
 // one error that says how far they came. Nor is it a transaction, as pgx's is: outside of
 // one, what has run stays when a later statement fails.
 //
-// It may be sent again. One goroutine uses it at a time.
+// A function of it may queue more, which runs at the end. It may be sent again. One
+// goroutine uses it at a time.
 type Batch struct{ queued []*QueuedStatement }
 
 // QueuedStatement is a statement of a Batch. One that nothing more is said of is run, and
@@ -114,7 +115,10 @@ func (e *BatchError) SafeToRetry() bool { return !e.ran() && backend.SafeToRetry
 
 // PartlyDone reports whether statements of the batch have run outside of a transaction, so
 // that what they have changed stays. IsConflict is false then.
-func (e *BatchError) PartlyDone() bool { return e.alone && e.ran() }
+func (e *BatchError) PartlyDone() bool {
+	var failed *backend.Error
+	return e.alone && (e.ran() || errors.As(e.Err, &failed) && failed.Partial)
+}
 
 func (e *BatchError) ran() bool { return e.Index > 0 || e.answered }
 
@@ -128,7 +132,8 @@ func (s *SessionHandle) SendBatch(ctx context.Context, b *Batch) (err error) {
 	err = errCallbackExited // where a function of the caller's ends the goroutine
 	defer func() { end(err) }()
 	alone := s.txState().phase == txNone
-	for i, q := range b.queued {
+	for i := 0; i < len(b.queued); i++ { // of which there may be more after each function
+		q := b.queued[i]
 		if answered, failed := q.run(ctx, s); failed != nil {
 			alone = alone || s.txState().phase == txNone // a function of the batch has ended it
 			return &BatchError{i, len(b.queued), failed, sqlscan.Summary(q.sql), answered, alone}

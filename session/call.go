@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
@@ -73,6 +74,7 @@ type call struct {
 	// the call is sent. An error of it ends the call with nothing of the step sent. It
 	// makes round trips of its own, on the same context as the step.
 	beforeSend func(ctx context.Context) error
+	checking   atomic.Bool // it runs, or has not returned
 
 	// afterStep lets go of what the step reads. It is called when the step returns, which
 	// may be after the end of the call: see awaitLeftStep.
@@ -185,18 +187,6 @@ func (c *call) notifyEnd(o outcome, e *backend.Error) {
 	}
 }
 
-// retainParams holds the parameters until the call has ended, which may be after the
-// caller has released them. A batch of several rows may have been applied in part when
-// the call fails.
-func (c *call) retainParams(params parameters) {
-	c.hasParams = params.given()
-	if params.batch != nil {
-		params.batch.Retain()
-		c.onEnd = append(c.onEnd, params.batch.Release)
-		c.manyExecutions = params.batch.NumRows() > 1
-	}
-}
-
 // interrupt has the call end, or go on in the background, because the caller's context
 // has ended or its handle was closed. Any goroutine may call it, at any time. The
 // closing of the handle ends only what is cut short: a caller goes on waiting for its
@@ -284,6 +274,7 @@ func (c *call) wrapError(err error) *backend.Error {
 		e.Target = c.s.policy.Target
 	}
 	e.Read = c.script.ReadOnly() && !c.delivered
+	e.Partial = c.statement && e.Fault == backend.FaultStatement && !c.failedWhole(e) && c.mayChange() && c.s.txState().phase == txNone
 	if e.Fault == backend.FaultStatement || e.Fault == backend.FaultUsage {
 		return e
 	}

@@ -35,6 +35,9 @@ type cancellation struct {
 	// again, since its own control may be the last wait that was needed.
 	serial bool
 
+	// told says that the server has said that the statement has ended.
+	told bool
+
 	// probeWait is how a probe has waited for this call's statement, if one has.
 	probeWait probeWait
 
@@ -123,6 +126,7 @@ func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step) 
 	defer stop()
 	for {
 		out, err := request.Do(requestCtx)
+		st.told = st.told || out == cancel.Confirmed
 		switch {
 		case out == cancel.Failed && err != nil && requestCtx.Err() != nil:
 			return cancel.Unanswered, err
@@ -143,14 +147,15 @@ func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step) 
 const cancelRetryPause = 50 * time.Millisecond
 
 // finalProbe waits for the session as long as the budget lasts. Where statements run
-// side by side its answer shows nothing, but it rolls a transaction back. It is also
+// side by side its answer shows nothing, unless the server has said before that this one
+// has ended, but it rolls a transaction back. It is also
 // where a wait of the earlier probe is confirmed, for the sake of later calls.
 func (st *cancellation) finalProbe(ctx context.Context) (cancel.Outcome, error) {
 	out, err := st.probe(ctx)
 	if out == cancel.Confirmed && st.probeWait.lasted > 0 {
 		out, err = st.recordWait(ctx)
 	}
-	if out == cancel.Confirmed && !st.s.runsSerially() {
+	if out == cancel.Confirmed && !st.told && !st.s.runsSerially() {
 		return cancel.Requested, errMayRunConcurrently
 	}
 	return out, err

@@ -64,6 +64,19 @@ func innermostCause(err error) error {
 	return err
 }
 
+// runChecks is beforeSend.
+func (c *call) runChecks(ctx context.Context) error {
+	c.checking.Store(true)
+	err := c.beforeSend(ctx)
+	c.checking.Store(false)
+	return err
+}
+
+// isStatement reports whether the call runs a statement, once it has ended. One that has
+// panicked in its checks counts as none: a transaction by which the server was to be
+// learned may be open, which costs the session (finishExited).
+func (c *call) isStatement() bool { return c.statement && !c.checking.Load() }
+
 // proveIfAlive is proveSession before a read which is no statement, and which a
 // transaction that is aborted does not refuse as it does the proof.
 func (s *SessionHandle) proveIfAlive(ctx context.Context) error {

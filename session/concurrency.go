@@ -19,10 +19,9 @@ func (s *SessionHandle) mustLearnOrder() bool {
 
 // runsSerially reports whether a statement that the session answers proves that the one
 // before has ended. What is not learned yet counts as no. A backend that is no
-// ConcurrentQuerier has a lock of its own, under which the next statement waits for the
-// one before.
+// StatementOrderer sees to it itself.
 func (s *SessionHandle) runsSerially() bool {
-	l, ok := s.conn.(backend.ConcurrentQuerier)
+	l, ok := s.conn.(backend.StatementOrderer)
 	return !ok || l.StatementOrder().IsSerial()
 }
 

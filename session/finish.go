@@ -86,7 +86,7 @@ func (c *call) end(o outcome) error {
 // is no statement has done is not known, and no cancel finds it out: a transaction may be
 // open of which nobody has the id, or its COMMIT under way. That costs the session.
 func (c *call) finishExited() {
-	if !c.statement {
+	if !c.isStatement() {
 		why := errCallbackExited
 		if c.leftMeans != nil {
 			why = fmt.Errorf("%w: %w", c.leftMeans, why)
@@ -128,7 +128,7 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 		lost = s.conn.Lost()
 	}
 	s.mu.Lock()
-	if e != nil && lost == nil && !c.statement {
+	if e != nil && lost == nil && !c.isStatement() {
 		lost = s.mu.lost // see finishExited
 	}
 	s.recordSideEffects(c, e)
@@ -257,7 +257,7 @@ func withChecks[T any](c *call, step func(ctx context.Context) (T, error)) func(
 			defer c.afterStep()
 		}
 		if c.beforeSend != nil {
-			if err := c.beforeSend(ctx); err != nil {
+			if err := c.runChecks(ctx); err != nil {
 				return v, err
 			}
 			c.startedAt = time.Now()

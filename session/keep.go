@@ -21,8 +21,10 @@ import (
 //
 // INVARIANT: on a connection in Kept nothing is sent that changes anything, or is sent
 // more than maxProofAge after the last proof, before the proof was compared. Inside a
-// transaction of a server that refuses those of other sessions its id is the proof. A
-// nil *Kept has none.
+// transaction of a server that refuses those of other sessions its id is the proof, but
+// for a session that the server replaces between the proof and the BEGIN: the server
+// takes no other proof there, so that this shows behind the transaction only. A nil *Kept
+// has none.
 type Kept struct {
 	byConn sync.Map // backend.Conn to *keptProof
 }
@@ -30,7 +32,7 @@ type Kept struct {
 type keptProof struct {
 	proof
 	refusal  error                     // why stmt could not be prepared
-	temps    string                    // how many temporary tables and views are kept
+	temps    string                    // what temporary objects are kept, as keptTempsQuery tells
 	provenAt atomic.Pointer[time.Time] // when the last proof was sent that has held
 }
 
@@ -63,8 +65,8 @@ func (k *Kept) Prove(ctx context.Context, c backend.Conn) error {
 }
 
 // NewKeeping makes a handle that prepares the session of a new connection for those who
-// borrow it later: CloseKeeping ends it.
-func NewKeeping(ctx context.Context, conn backend.Conn, policy *Policy) (*SessionHandle, error) {
+// borrow it later: CloseKeeping ends it. ended is called once nothing of it is under way.
+func NewKeeping(ctx context.Context, conn backend.Conn, policy *Policy, ended func()) (*SessionHandle, error) {
 	kept := &keptProof{proof: proof{state: proofHeld, nonce: rand.Text()}, temps: noTemps}
 	stmt, err := conn.Prepare(ctx, "SELECT '"+kept.nonce+"'", backend.Call{})
 	switch {
@@ -75,7 +77,7 @@ func NewKeeping(ctx context.Context, conn backend.Conn, policy *Policy) (*Sessio
 	default:
 		kept.state, kept.refusal = proofImpossible, err
 	}
-	s := New(conn, policy, func(error) {})
+	s := New(conn, policy, func(error) { ended() })
 	s.kept = kept
 	return s, nil
 }
@@ -99,7 +101,7 @@ func (s *SessionHandle) CloseKeeping(ctx context.Context) error {
 	case err != nil:
 	case s.kept.stmt == nil:
 	case left.sideEffects.used, left.sideEffects.any():
-		if err = s.countKeptTemps(ctx, left.sideEffects.effects); err == nil {
+		if err = s.readKeptTemps(ctx, left.sideEffects.effects); err == nil {
 			err = s.kept.prove(ctx, accessChange, "")
 		}
 		if err == nil {
@@ -109,8 +111,11 @@ func (s *SessionHandle) CloseKeeping(ctx context.Context) error {
 		err = s.kept.stmt.Close(ctx)
 	}
 	s.mu.Lock()
-	s.mu.state, s.mu.releaseConn = closed, nil
+	s.mu.state = closed
+	ended := s.mu.releaseConn
+	s.mu.releaseConn = nil
 	s.mu.Unlock()
+	ended(err)
 	return err
 }
 
@@ -166,18 +171,38 @@ func keepingError(fault backend.Fault, err error) error {
 	return &backend.Error{Stage: backend.StageExecute, Fault: fault, Err: err}
 }
 
+// noTemps is what keptTempsQuery answers where there are none.
 const noTemps = "0"
 
-// countKeptTemps notes how many temporary objects are kept, so that it shows when a
-// borrower has dropped one. No count is equal to none.
-func (s *SessionHandle) countKeptTemps(ctx context.Context, effects []sqlscan.Effect) error {
+// keptTempsQuery tells what the temporary objects of a prepared session are: all that
+// tempsQuery counts, with its definition, and what else borrowers could drop. Macros are
+// not among them, of which DuckDB takes 100 ms to tell: to drop one costs the session.
+var keptTempsQuery = stateQuery{key: "(kept temporary)", subject: tempsQuery.subject, sql: "SELECT coalesce(md5(string_agg(what, ';' ORDER BY what)), '" + noTemps + "') FROM" +
+	" (SELECT sql AS what FROM duckdb_tables() WHERE temporary AND NOT internal" +
+	" UNION ALL SELECT sql FROM duckdb_views() WHERE temporary AND NOT internal" +
+	" UNION ALL SELECT sql FROM duckdb_indexes() WHERE database_name = 'temp'" +
+	" UNION ALL SELECT sequence_name FROM duckdb_sequences() WHERE temporary" +
+	" UNION ALL SELECT type_name FROM duckdb_types() WHERE database_name = 'temp' AND NOT internal AND NOT starts_with(type_name, '__pivot_enum_'))"}
+
+// verifyKeptTemps looks whether the temporary objects are still what they were.
+func (s *SessionHandle) verifyKeptTemps(ctx context.Context) error {
+	row, err := s.runStateQuery(ctx, keptTempsQuery, backend.Call{})
+	if err == nil && row[0].text != s.tempsAtStart() {
+		err = fmt.Errorf("%s are not what they were", keptTempsQuery.subject)
+	}
+	return err
+}
+
+// readKeptTemps notes what temporary objects are kept, so that it shows when a borrower
+// has dropped or changed one. What could not be read is equal to nothing.
+func (s *SessionHandle) readKeptTemps(ctx context.Context, effects []sqlscan.Effect) error {
 	mayHave := slices.ContainsFunc(effects, func(e sqlscan.Effect) bool {
 		return e.Kind == sqlscan.EffectTempTable || e.Kind == sqlscan.EffectTempView || e.Kind == sqlscan.EffectUnknown
 	})
 	if !mayHave || s.policy.OnReturn.mode != resetAuto {
 		return nil
 	}
-	row, err := s.runStateQuery(ctx, tempsQuery, backend.Call{})
+	row, err := s.runStateQuery(ctx, keptTempsQuery, backend.Call{})
 	switch {
 	case err == nil:
 		s.kept.temps = row[0].text
@@ -187,7 +212,7 @@ func (s *SessionHandle) countKeptTemps(ctx context.Context, effects []sqlscan.Ef
 	return err
 }
 
-// tempsAtStart is how many temporary objects the session began with.
+// tempsAtStart is what temporary objects the session began with, as keptTempsQuery tells.
 func (s *SessionHandle) tempsAtStart() string {
 	if s.kept == nil {
 		return noTemps

@@ -114,6 +114,38 @@ func TestTheServersWordCountsWhereStatementsRunSideBySide(t *testing.T) {
 	})
 }
 
+// A server far away needs more than Grace for a probe. What it has said of the statement
+// holds all the same.
+func TestTheServersWordHoldsUntilTheSessionAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		word      cancel.Outcome
+		slow      time.Duration
+		confirmed bool
+	}{
+		"stopped, and far away":        {cancel.Confirmed, 400 * ms, true},
+		"about to stop, and far away":  {cancel.Requested, 400 * ms, false},
+		"stopped, but does not answer": {cancel.Confirmed, time.Minute, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &backend.StatementOrder{}, sideBySide: true, slow: c.slow}
+			conn.order.SetConcurrent()
+			conn.steps = func(*backend.Operation) []cancel.Step {
+				answers := func(word cancel.Outcome) func(context.Context) (cancel.Outcome, error) {
+					return func(context.Context) (cancel.Outcome, error) { return word, nil }
+				}
+				return []cancel.Step{
+					{Name: "CancelFlightInfo", Timeout: time.Second, Do: answers(c.word)},
+					{Name: "CancelQuery", Timeout: time.Second, Do: answers(cancel.Failed)}, // it knows no such statement any more
+				}
+			}
+			r := newRig(t, conn.fakeConn)
+			report := conn.deadline(t, r)
+			require.Equal(t, c.confirmed, report.Confirmed, "%s: %v", name, report)
+			require.Equal(t, c.confirmed, report.Safe(), name)
+		})
+	}
+}
+
 // Statements that were seen side by side once are not taken to wait for each
 // other, however often one has waited.
 func TestSideBySideOnceIsSideBySideForGood(t *testing.T) {

@@ -60,3 +60,15 @@ func (s *SessionHandle) withOwnStatement(ctx context.Context, c *call, sql strin
 	c.setOwnStatement(stmt)
 	return params.bindTo(stmt, func(rows arrow.RecordBatch) error { return execute(stmt, rows) })
 }
+
+// retainParams holds the parameters until the call has ended, which may be after the
+// caller has released them. A batch of several rows may have been applied in part when
+// the call fails.
+func (c *call) retainParams(params parameters) {
+	c.hasParams = params.given()
+	if params.batch != nil {
+		params.batch.Retain()
+		c.onEnd = append(c.onEnd, params.batch.Release)
+		c.manyExecutions = params.batch.NumRows() > 1
+	}
+}

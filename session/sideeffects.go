@@ -22,7 +22,7 @@ type sideEffects struct {
 	unverifiedInsert   *insertion             // the one after which the namespace was not verified, although it is known from before
 	mustLearnNamespace bool                   // it is to be found out whether the server tells where a session is
 	used               bool                   // something other than a plain read was sent
-	dropped            bool                   // something was dropped, which may be temporary
+	changedObjects     bool                   // something was created, altered or dropped, which may be temporary
 }
 
 // add records what a text leaves behind. done says that all of it has run: otherwise it
@@ -31,7 +31,9 @@ type sideEffects struct {
 // takes back what is on record, and only once it is done.
 func (d *sideEffects) add(script sqlscan.Script, done bool) {
 	d.used = d.used || !script.PlainRead()
-	d.dropped = d.dropped || slices.ContainsFunc(script.Statements, func(st sqlscan.Statement) bool { return st.Verb == "DROP" })
+	d.changedObjects = d.changedObjects || slices.ContainsFunc(script.Statements, func(st sqlscan.Statement) bool {
+		return st.Verb == "CREATE" || st.Verb == "ALTER" || st.Verb == "DROP"
+	})
 	for _, e := range script.Effects() {
 		if e.Kind == sqlscan.EffectDeallocate {
 			e = d.deallocate(e, done)

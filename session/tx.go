@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -114,7 +115,7 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 		default: // nobody waits for it any more
 			ctx, stop := s.policy.closeContext()
 			defer stop()
-			if undo := s.rollBack(ctx, tx); undo != nil {
+			if undo := callback.Isolate(ownersCode, func() error { return s.rollBack(ctx, tx) }); undo != nil {
 				s.markLost(fmt.Errorf("roll back: %w", undo)) // later statements would be in it
 			}
 		}
@@ -225,11 +226,11 @@ func (s *SessionHandle) abortTx(why error) {
 // nor by what the server does not have. A call that was cut leaves it to the cancel to
 // find out whether the transaction goes on, unless the statement failed for its caller.
 func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *backend.Error) {
-	if c.statement && !c.script.ReadOnly() && (e == nil || !e.Unsent && !c.failedWhole(e)) {
+	if c.isStatement() && !c.script.ReadOnly() && (e == nil || !e.Unsent && !c.failedWhole(e)) {
 		s.mu.tx.hasChanged = true
 	}
 	switch {
-	case !c.statement && (!c.serverMayExecute || e == nil):
+	case !c.isStatement() && (!c.serverMayExecute || e == nil):
 	case e == nil, e.Unsent, e.Fault == backend.FaultUsage, e.Fault == backend.FaultUnsupported:
 		if c.failureReported { // the caller left before this was known, and was told that it may run
 			s.mu.tx.markAborted(fmt.Errorf("%s ended when its caller had been told a failure", c.op))
@@ -244,5 +245,5 @@ func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *backend.Error) {
 // cut: the caller was told no failure of a statement, and nothing was changed by half.
 // Who was told that its context has ended a statement was told a failure.
 func mayKeepTx(c *call, o outcome) bool {
-	return !c.statement || (o.readerReleased && c.script.ReadOnly())
+	return !c.isStatement() || (o.readerReleased && c.script.ReadOnly())
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -85,7 +86,7 @@ func (s *SessionHandle) rollBackInBackground() {
 		s.interruptAndWait(errTxEnded)
 		ctx, stop := s.policy.closeContext()
 		defer stop()
-		err := s.rollBackInterrupting(ctx, QueryOptions{backgroundRollback: true})
+		err := callback.Isolate(ownersCode, func() error { return s.rollBackInterrupting(ctx, QueryOptions{backgroundRollback: true}) })
 		if err != nil && s.txState().phase != txNone && !errors.Is(err, backend.ErrHandleClosed) {
 			s.markLost(fmt.Errorf("rollback failed: %w", err))
 		}

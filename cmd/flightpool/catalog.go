@@ -72,7 +72,7 @@ func (s *shell) describe(ctx context.Context, name string) error {
 			if !f.Nullable {
 				null = " not null"
 			}
-			s.tell("  %-24s %s%s", output.Printable(f.Name), f.Type, null)
+			s.tell("  %-24s %s%s", output.Printable(f.Name), output.Printable(f.Type.String()), null)
 		}
 	}
 	return nil

@@ -25,10 +25,11 @@ in FLIGHTPOOL_TOKEN. None of them is printed or kept.
 
 Exit codes:
   0    done
-  1    a statement failed; those after it were not run
+  1    a statement failed, and those after it were not run, or the last
+       transaction was not committed
   2    the command line is wrong
   3    no connection, or no session that works
-  130  interrupted; the statement was stopped on the server`
+  130  interrupted; what became of the statement is told`
 
 // A job is what the command line says of statements and results.
 type job struct {
@@ -95,8 +96,11 @@ func (a *app) shell(ctx context.Context, args []string, j job) (err error) {
 	}
 	if prompt {
 		err = s.interactive(ctx)
-	} else if err = s.scripts(ctx, j.statements, j.files); errors.Is(err, errQuit) {
+	} else if err = s.scripts(ctx, j.statements, j.files); err == nil || errors.Is(err, errQuit) {
 		err = nil
+		if s.tx != txNone {
+			err = errors.New("the statements end within a transaction: it is not stored")
+		}
 	}
 	return errors.Join(err, s.out.close(err == nil))
 }

@@ -85,6 +85,12 @@ func isInterruption(ctx context.Context, err error) bool {
 	return errors.Is(err, errInterrupted) || context.Cause(ctx) != nil && errors.Is(err, context.Canceled)
 }
 
+// unsent reports whether nothing of what failed was sent to the server.
+func unsent(err error) bool {
+	var e *flightpool.Error
+	return errors.As(err, &e) && e.Unsent
+}
+
 // endsSession reports whether nothing more can be done with a session.
 func endsSession(err error) bool {
 	return errors.Is(err, flightpool.ErrSessionLost) || errors.Is(err, flightpool.ErrCommitUnknown)

@@ -25,7 +25,7 @@ type environment struct {
 	in         io.Reader
 	out, err   io.Writer
 	getenv     func(string) string
-	interrupts <-chan os.Signal
+	interrupts chan os.Signal
 }
 
 // run is the command as a function. It returns its exit code.
@@ -52,19 +52,31 @@ type app struct {
 }
 
 // interruptible is ctx, which ends at an interruption as well, with errInterrupted as
-// its cause. An interruption that came before is passed over.
+// its cause: also at one that came before, and that nothing has answered.
 func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	select {
 	case <-a.interrupts:
+		cancel(errInterrupted)
 	default:
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		select {
-		case <-a.interrupts:
-			cancel(errInterrupted)
+		case signal := <-a.interrupts:
+			if cancel(errInterrupted); context.Cause(ctx) == errInterrupted { //nolint:errorlint // as it was given
+				return
+			}
+			select {
+			case a.interrupts <- signal: // what comes next is to be interrupted
+			default:
+			}
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, func() { cancel(nil) }
+	return ctx, func() {
+		cancel(nil)
+		<-ended // the next interruption is the prompt's
+	}
 }

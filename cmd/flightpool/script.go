@@ -18,7 +18,7 @@ func (s *shell) text(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewReader(in)
 	var pending splitter
 	for {
-		line, err := lines.ReadString('\n')
+		line, err := s.readLine(ctx, lines)
 		if failed := s.line(ctx, &pending, line); failed != nil {
 			return failed
 		}
@@ -30,9 +30,24 @@ func (s *shell) text(ctx context.Context, in io.Reader) error {
 			return nil
 		case err != nil:
 			return err
-		case ctx.Err() != nil:
-			return ctx.Err()
 		}
+	}
+}
+
+// readLine reads a line. An interruption ends the wait for one.
+func (s *shell) readLine(ctx context.Context, lines *bufio.Reader) (string, error) {
+	ctx, stop := s.interruptible(ctx)
+	defer stop()
+	given := make(chan answer, 1)
+	go func() {
+		text, err := lines.ReadString('\n')
+		given <- answer{text, err}
+	}()
+	select {
+	case got := <-given:
+		return got.text, got.err
+	case <-ctx.Done():
+		return "", &failure{exitInterrupted, context.Cause(ctx)}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -63,6 +64,7 @@ func TestExitCodesSayWhatHappened(t *testing.T) {
 		{name: "done", input: "SELECT 1;", args: []string{at}},
 		{name: "the URL from the environment", input: "SELECT 1", env: []string{urlVariable + "=" + at}},
 		{name: "a statement fails", args: []string{at, "-e", "SELECT * FROM missing; SELECT 'never'"}, code: exitFailed, says: "missing"},
+		{name: "a transaction is not committed", args: []string{at, "-e", "CREATE TABLE lost (a BIGINT); BEGIN; INSERT INTO lost VALUES (1)"}, code: exitFailed, says: "it is not stored"},
 		{name: "no URL", code: exitUsage, says: "name the server"},
 		{name: "an unknown flag", args: []string{"--colour", at}, code: exitUsage, says: "--colour"},
 		{name: "an unknown format", args: []string{at, "--format", "xml"}, code: exitUsage, says: "table, csv, json"},
@@ -176,6 +178,102 @@ func TestAnInterruptionStopsTheStatementOnTheServer(t *testing.T) {
 	require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode())
 	require.Contains(t, errs.String(), "stopped on the server")
 	require.NoError(t, srv.Ledger().WaitIdle(t.Context()))
+}
+
+// The server carries out what is left to it, and nobody is told that nothing was done.
+func TestAnInterruptionOfACommitSaysThatItMayBeStored(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	stored, answer := make(chan struct{}), make(chan struct{})
+	srv.Faults().Set(testserver.Fault{On: testserver.OnEnd, After: true, Skip: 1, Times: 1, Do: testserver.Do(func() { // but for that of the proof
+		close(stored)
+		<-answer
+	})})
+	interrupts, ended := make(chan os.Signal), make(chan int)
+	var out, errs bytes.Buffer
+	go func() {
+		ended <- run(t.Context(), []string{srv.URI(), "-e", "CREATE TABLE t (a BIGINT); BEGIN; INSERT INTO t VALUES (1); COMMIT; SELECT 'never'"},
+			environment{strings.NewReader(""), &out, &errs, func(string) string { return "" }, interrupts})
+	}()
+	<-stored
+	interrupts <- os.Interrupt
+	close(answer)
+	require.Equal(t, exitInterrupted, <-ended)
+	require.Regexp(t, "whether the transaction is stored is not known|had ended on the server", errs.String()) // the answer may be faster
+	require.NotContains(t, out.String(), "never")
+	require.Equal(t, "count\n1\n", flightpoolOf(t, "", nil, srv.URI(), "--format", "csv", "-e", "SELECT count(*) FROM t").out)
+}
+
+func TestASignalEndsTheWaitForInput(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		cmd := process(t, nil, srv.URI(), "--format", "csv")
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		_, err = io.WriteString(in, "SELECT 1 AS a;\n")
+		require.NoError(t, err)
+		_, err = io.ReadFull(out, make([]byte, len("a\n1\n")))
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Signal(signal))
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
+		require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode(), signal)
+	}
+}
+
+// A row group is written when all of its rows have come.
+func TestAnInterruptionWhileTheLastRowsAreWrittenEndsTheRun(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	for _, format := range []string{"parquet", "csv", "table"} {
+		interrupts := make(chan os.Signal, 1)
+		out := writerFunc(func(b []byte) (int, error) {
+			select {
+			case interrupts <- os.Interrupt:
+			default:
+			}
+			return len(b), nil
+		})
+		code := run(t.Context(), []string{srv.URI(), "--format", format, "-e", "SELECT 'last'; SELECT 'never'"},
+			environment{strings.NewReader(""), out, io.Discard, func(string) string { return "" }, interrupts})
+		require.Equal(t, exitInterrupted, code)
+		require.Empty(t, srv.Ledger().Executions("SELECT 'never'"))
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+func TestAFileIsForWhomTheUserHasIt(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	dir := t.TempDir()
+	written := func(name string) os.FileInfo {
+		file := filepath.Join(dir, name)
+		r := flightpoolOf(t, "", nil, srv.URI(), "-o", file, "-e", "SELECT 1")
+		require.Zero(t, r.code, r.err)
+		info, err := os.Lstat(file)
+		require.NoError(t, err)
+		return info
+	}
+	umask := syscall.Umask(0o077)
+	defer syscall.Umask(umask)
+	require.Equal(t, "-rw-------", written("new").Mode().String())
+	syscall.Umask(0o022)
+	require.Equal(t, "-rw-------", written("new").Mode().String(), "as the file before")
+	require.Equal(t, "-rw-r--r--", written("newer").Mode().String())
+	require.NoError(t, os.Symlink("new", filepath.Join(dir, "link")))
+	require.Equal(t, os.ModeSymlink, written("link").Mode().Type())
+}
+
+func TestALineThatCannotBeWrittenFailsTheRun(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	for _, sql := range []string{"CREATE TEMP TABLE t (a BIGINT)", "BEGIN; COMMIT", "SELECT 1"} {
+		r := flightpoolOf(t, "", nil, srv.URI(), "-o", "/dev/full", "-e", sql)
+		require.Equal(t, exitFailed, r.code, sql)
+		require.Contains(t, r.err, "no space left", sql)
+	}
 }
 
 // begun is closed once a statement with that text begins on the server.

@@ -69,6 +69,9 @@ func (s *shell) statement(ctx context.Context, sql string) error {
 	if err != nil {
 		return s.failed(ctx, err)
 	}
+	if errors.Is(context.Cause(ctx), errInterrupted) { // while its rows were printed, for example
+		return &failure{exitInterrupted, fmt.Errorf("%w: the statement had ended on the server", errInterrupted)}
+	}
 	if s.timing {
 		fmt.Fprintf(s.err, "time: %s\n", round(time.Since(began)))
 	}
@@ -143,8 +146,12 @@ func (s *shell) print(result *flightpool.QueryResult, progress *progress) (rows 
 	return rows, s.out.end(writer)
 }
 
-// tell prints a line where results go.
-func (s *shell) tell(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
+// tell prints a line where results go. That it could not is told at the end.
+func (s *shell) tell(format string, args ...any) {
+	if _, err := fmt.Fprintf(s.out, format+"\n", args...); err != nil && !errors.Is(err, errPagerLeft) {
+		s.out.failed = err
+	}
+}
 
 // control carries out what begins and ends transactions.
 func (s *shell) control(ctx context.Context, session *flightpool.SessionHandle, sql string) (done bool, err error) {
@@ -154,11 +161,13 @@ func (s *shell) control(ctx context.Context, session *flightpool.SessionHandle, 
 			s.tx = txOpen
 		}
 	case commitText.MatchString(sql):
-		err = session.Commit(ctx)
-		s.tx = txNone
+		if err = session.Commit(ctx); !unsent(err) {
+			s.tx = txNone
+		}
 	case rollbackText.MatchString(sql):
-		err = session.Rollback(ctx)
-		s.tx = txNone
+		if err = session.Rollback(ctx); !unsent(err) {
+			s.tx = txNone
+		}
 	default:
 		parts := savepointText.FindStringSubmatch(sql)
 		if parts == nil {
@@ -184,7 +193,7 @@ func (s *shell) control(ctx context.Context, session *flightpool.SessionHandle, 
 // failed finds out what a failed statement has left of the session, and makes
 // the error of it.
 func (s *shell) failed(ctx context.Context, err error) error {
-	interrupted := isInterruption(ctx, err)
+	interrupted, cause := isInterruption(ctx, err), err
 	if interrupted {
 		err = s.ask(ctx)
 	} else if s.tx == txOpen {
@@ -201,7 +210,7 @@ func (s *shell) failed(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w\nthe session has ended%s; the next statement begins another", err, note)
 	}
 	if interrupted {
-		return &failure{exitInterrupted, fmt.Errorf("%w: %s", errInterrupted, s.howStopped(err))}
+		return &failure{exitInterrupted, fmt.Errorf("%w: %s", errInterrupted, s.howStopped(cause, err))}
 	}
 	return err
 }
@@ -223,12 +232,16 @@ func (s *shell) ask(ctx context.Context) error {
 	return err
 }
 
-// howStopped says what became of the statement on the server.
-func (s *shell) howStopped(lost error) string {
+// howStopped says what became of the statement on the server. A COMMIT is never stopped.
+func (s *shell) howStopped(cause, lost error) string {
 	var text string
 	switch report := s.stopped.Load(); {
-	case report == nil:
+	case errors.Is(cause, flightpool.ErrCommitUnknown):
+		text = "the server was left to commit; whether the transaction is stored is not known"
+	case report == nil && unsent(cause):
 		text = "nothing ran on the server"
+	case report == nil:
+		text = "the server was not waited for; it may have carried the statement out"
 	case report.Confirmed:
 		text = fmt.Sprintf("the statement was stopped on the server (%s, %s)", report.ConfirmedBy, round(report.Elapsed))
 	default:

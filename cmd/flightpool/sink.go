@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 
@@ -19,21 +21,34 @@ type sink struct {
 	results  int
 	whole    int // of the results, those that are written to their end
 	format   output.Format
+	failed   error // of a line beside the results
 }
 
 func (a *app) standardSink(t *terminal) *sink { return &sink{w: a.out, terminal: t} }
 
-// fileSink writes to a file that has its name once it is whole; to a device or pipe at once.
+// fileSink writes to a file that has its name once it is whole; to a device or pipe at
+// once. Who may read the file, umask says, or the file in whose place it comes.
 func fileSink(path string) (*sink, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+	old, err := os.Stat(path)
+	if err == nil && !old.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		return &sink{w: f, file: f}, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return nil, err
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
 	}
-	return &sink{w: f, file: f, path: path}, nil
+	name := fmt.Sprintf(".%s.%d", filepath.Base(path), rand.Uint64())
+	f, created := os.OpenFile(filepath.Join(filepath.Dir(path), name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if created != nil {
+		return nil, created
+	}
+	s := &sink{w: f, file: f, path: path}
+	if err == nil {
+		if err := f.Chmod(old.Mode().Perm()); err != nil {
+			return nil, errors.Join(err, s.close(false))
+		}
+	}
+	return s, nil
 }
 
 // Write is io.Writer's.
@@ -91,14 +106,14 @@ var errNotWhole = errors.New("the file is not written: it has a result that was 
 // close ends a file. Only a whole one gets its name: without a result in it that has
 // failed, after which the prompt goes on.
 func (s *sink) close(whole bool) error {
-	err := s.endResult()
+	err := errors.Join(s.endResult(), s.failed)
 	if s.file == nil {
 		return err
 	}
 	if s.path == "" {
 		return errors.Join(err, s.file.Close())
 	}
-	err = errors.Join(err, s.file.Chmod(0o644), s.file.Close())
+	err = errors.Join(err, s.file.Close())
 	if whole && s.whole < s.results {
 		err = errors.Join(err, errNotWhole)
 	}

@@ -20,7 +20,8 @@ import (
 // caller's, to be closed after the pool.
 //
 // A statement is cancelled by its context, which is all that ADBC has; a
-// connection on which that has not helped is dropped. A driver that does not
+// connection on which that has not helped is dropped, and each of ADBC's Flight SQL
+// driver, with which nothing shows whether it has. A driver that does not
 // return when its context has ended holds up nobody: its connection is given
 // up, and closed if the driver returns after all.
 //

@@ -141,7 +141,7 @@ func (r rig) count(p *flightpool.FlightSQLPool, table string) int64 {
 // TestManyPoolsLeaveNothingBehind runs over real sockets, which the
 // kernel counts.
 func TestManyPoolsLeaveNothingBehind(t *testing.T) {
-	const many = 300
+	const many = 100
 	s, err := testserver.Start(testserver.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()

@@ -56,9 +56,9 @@ func start(t testing.TB) (*Collector, *flightpool.FlightSQLPool) {
 }
 
 // scrape is what Prometheus reads.
-func scrape(t testing.TB, c *Collector) string {
+func scrape(t testing.TB, of ...prometheus.Collector) string {
 	all := prometheus.NewPedanticRegistry()
-	require.NoError(t, all.Register(c))
+	all.MustRegister(of...)
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(all, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 	text, err := io.ReadAll(answer.Body)

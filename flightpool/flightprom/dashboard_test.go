@@ -78,11 +78,11 @@ var panels = []struct {
 		{"How much is sent and received?", "Of the kinds of server that count it.", "Bps", []string{
 			"{{server}} {{user}} sent | sum by (server, user) (rate(flightpool_registry_sent_bytes_total{%i}[%r]))",
 			"{{server}} {{user}} received | sum by (server, user) (rate(flightpool_registry_received_bytes_total{%i}[%r]))"}},
-		{"How do connections come and go?", "Opens and checks by outcome, connections closed and given back.", "ops", []string{
+		{"How do connections come and go?", "Opens and checks by outcome, connections closed, given back, and out for longer than LeakAfter.", "ops", []string{
 			"{{server}} opens {{outcome}} | sum by (server, outcome) (rate(flightpool_registry_opens_total{%i}[%r]))",
 			"{{server}} checks {{outcome}} | sum by (server, outcome) (rate(flightpool_registry_checks_total{%i}[%r]))",
 			"{{server}} closed | sum by (server) (rate(flightpool_registry_closes_total{%i}[%r]))",
-			"{{server}} given back | sum by (server) (rate(flightpool_registry_releases_total{%i}[%r]))"}},
+			"{{server}} given back | sum by (server) (rate(flightpool_registry_releases_total{%i}[%r]))", "{{server}} leaks | sum by (server) (rate(flightpool_registry_leaks_total{%i}[%r]))"}},
 	}},
 	{"Budgets of a fleet", []panel{
 		{"How much of the limit is used?", "Of the whole fleet, as last seen by any process.", "short", []string{

@@ -57,6 +57,7 @@
 //	flightpool_registry_acquires_total{outcome}         ok, failed, rejected [pool_acquires_total, pool_timeouts_total]
 //	flightpool_registry_releases_total                  connections given back [pool_releases_total]
 //	flightpool_registry_opens_total{outcome}            ok, failed [pool_errors_total]
+//	flightpool_registry_leaks_total                     loans reported by LeakAfter
 //	flightpool_registry_closes_total                    connections closed
 //	flightpool_registry_calls_total                     calls [connection_queries_total]
 //	flightpool_registry_call_failures_total             of these, calls that failed

@@ -27,6 +27,7 @@ import (
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/flightprom/dsqlprom"
+	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/fleet"
 	"github.com/flightpool/flightpool/reservoir/dsql"
 )
@@ -85,9 +86,13 @@ func queries() (all []string) {
 func TestPromtoolFindsNoFault(t *testing.T) {
 	promtool := installed(t, "promtool")
 	c, _ := start(t)
+	c.AddBudget("fleet", lease.NewLeases("fleet", 2), lease.NewLimiter("fleet", 1, 5))
+	clusters := dsqlprom.NewCollector()
+	clusters.Add("orders", &rising{})
+	text := scrape(t, c, clusters)
 	for _, args := range [][]string{{"check", "metrics"}, {"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}} {
 		cmd := exec.CommandContext(t.Context(), promtool, args...)
-		cmd.Stdin = strings.NewReader(scrape(t, c))
+		cmd.Stdin = strings.NewReader(text)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s\n%s", args, out)
 	}
@@ -200,7 +205,7 @@ func serve(t *testing.T, binary string, collectors ...prometheus.Collector) (add
 	all.MustRegister(collectors...)
 	var count atomic.Int64
 	stored, listening := make(chan struct{}), make(chan string, 1)
-	metrics := promhttp.HandlerFor(all, promhttp.HandlerOpts{})
+	metrics := promhttp.HandlerFor(all, promhttp.HandlerOpts{EnableOpenMetrics: true}) // which Prometheus prefers
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if count.Add(1) == scrapes+1 { // those before are stored
 			close(stored)

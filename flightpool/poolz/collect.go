@@ -63,17 +63,22 @@ func (p *Page) collect() {
 }
 
 func (p *Page) sample() {
-	now := time.Now()
-	for _, s := range p.allSources() {
-		r, ok := s.read(p.cfg.Texts)
-		if !ok {
-			continue
-		}
-		p.record(s, r, now)
-		if s.watcher != nil {
-			s.watcher.forgetClosed(s.pool, r.now["total"])
+	sources, now, open := p.allSources(), time.Now(), 0
+	for _, s := range sources {
+		if r, ok := s.read(p.cfg.Texts); ok {
+			p.record(s, r, now)
+			open += r.now["total"]
 		}
 	}
+	p.latest.forgetClosed(open, func() map[uint64]bool {
+		ids := map[uint64]bool{}
+		for _, s := range sources {
+			for _, c := range s.open() {
+				ids[c.ID] = true
+			}
+		}
+		return ids
+	})
 }
 
 // allSources are the pools and the servers that the registries have now, by name.
@@ -84,8 +89,7 @@ func (p *Page) allSources() []*source {
 	servers := map[string]*source{}
 	for name, r := range registries {
 		for _, server := range r.Servers() {
-			key := name + "/" + server
-			servers[name+"\x00"+server] = &source{name: key, registry: r, server: server}
+			servers[name+"\x00"+server] = &source{name: serverName(name, server), added: name, registry: r, server: server}
 		}
 	}
 	p.mu.Lock()

@@ -38,9 +38,7 @@ func TestADayCostsNoMemory(t *testing.T) {
 		d := r.told("").Details
 		require.Len(r, d.History["calls"], 300)
 		require.Len(r, r.told("?range=1h").Details.History["calls"], 360)
-		r.page.mu.Lock()
-		defer r.page.mu.Unlock()
-		require.LessOrEqual(r, len(r.page.mu.watchers["main"].latest), 64+2*4+1, "connections that are closed are forgotten")
+		require.LessOrEqual(r, len(r.page.latest.byID), 64+2*4+1, "connections that are closed are forgotten")
 		require.Greater(r, r.pool.Stats().Opens, uint64(1000))
 	})
 }

@@ -14,9 +14,10 @@
 // # What it needs
 //
 // The numbers come from Stats and need Add only. Slow calls, and what a connection is
-// used for, come from the tracer; without one the page says that it is missing. Pools of
-// a Registry have none: of their connections it shows age and use, and their statements
-// not at all.
+// used for, come from the tracer; without one the page says that it is missing. A registry
+// has Page.RegistryTracer as its Config.Tracer: its calls are told by server and user. Those
+// on servers of database/sql are counted only. Where LeakAfter is set, a connection on loan
+// shows who has borrowed it: functions, files without their folders, and lines.
 //
 // # What it costs
 //
@@ -24,9 +25,11 @@
 // last hour by ten seconds: the page that is opened after something has happened shows it.
 // A source, which is a pool or a server of a registry, takes 50 KB for that, and no more than
 // 256 sources have a history. 200 slow calls and 200 events are kept, and for each connection its
-// latest call: at most 20,000, with texts of 4 KB. The tracer adds to a call what it takes to
-// find its summary. The list of connections is read 64 at a time, so that it delays no
-// borrower, and only while somebody looks.
+// latest call: at most 20,000 of all pools, with texts of 4 KB. The tracer adds to a call what it
+// takes to find its summary, and next to nothing where the same text came lately. The list of
+// connections is read 64 at a time, so that it delays no borrower, and only while somebody
+// looks. With 1,000 servers of ten users and 10,000 connections the goroutine takes 3% of a
+// core, and a look 40 ms and 370 KB (BenchmarkAThousandServers).
 //
 // # Who sees what
 //

@@ -38,6 +38,9 @@ type Page struct {
 	stop    chan struct{}
 	stopped chan struct{}
 	close   func()
+	latest  latestUses
+
+	summaries *summaries
 
 	// No method of a pool, a registry or a budget is called with mu held.
 	mu struct {
@@ -45,7 +48,7 @@ type Page struct {
 		sources    map[string]*source // of pools
 		servers    map[string]*source // of registries, found once a second
 		registries map[string]*registry.Registry
-		watchers   map[string]*watcher
+		traced     map[string]bool // pools and registries that have a tracer of the page
 		budgets    map[string]budget
 		histories  int // at the latest look at all sources
 		slow       ring[slowCall]
@@ -62,10 +65,10 @@ type budget struct {
 // New makes a Page and starts to collect.
 func New(cfg Config) *Page {
 	cfg.SlowerThan = cmp.Or(cfg.SlowerThan, defaultSlowerThan)
-	p := &Page{cfg: cfg, began: time.Now(), stop: make(chan struct{}), stopped: make(chan struct{})}
+	p := &Page{cfg: cfg, summaries: newSummaries(), began: time.Now(), stop: make(chan struct{}), stopped: make(chan struct{})}
 	p.close = sync.OnceFunc(func() { close(p.stop) })
 	p.mu.sources, p.mu.servers, p.mu.registries = map[string]*source{}, map[string]*source{}, map[string]*registry.Registry{}
-	p.mu.watchers, p.mu.budgets = map[string]*watcher{}, map[string]budget{}
+	p.mu.traced, p.mu.budgets, p.latest.byID = map[string]bool{}, map[string]budget{}, map[uint64]*borrowing{}
 	p.mu.slow.size, p.mu.events.size = maxSlow, maxEvents
 	go p.collect()
 	return p
@@ -81,7 +84,7 @@ func (p *Page) Close() {
 func (p *Page) Add(name string, pool *flightpool.FlightSQLPool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.sources[name] = &source{name: name, pool: pool, watcher: p.mu.watchers[name]}
+	p.mu.sources[name] = &source{name: name, added: name, pool: pool}
 }
 
 // AddRegistry shows the servers of a registry, those to come included, as name/server.
@@ -104,19 +107,34 @@ func (p *Page) Remove(name string) {
 	defer p.mu.Unlock()
 	delete(p.mu.sources, name)
 	delete(p.mu.registries, name)
-	delete(p.mu.watchers, name)
+	delete(p.mu.traced, name)
 	delete(p.mu.budgets, name)
 }
 
 // Tracer is what Config.Tracer of the pool is to be that will be added under the name. With
 // another tracer it goes there as flightpool.Tracers.
 func (p *Page) Tracer(name string) any {
-	w := &watcher{page: p, name: name, latest: map[uint64]*borrowing{}}
+	p.willTrace(name)
+	return &watcher{page: p, name: name}
+}
+
+// RegistryTracer is what Config.Tracer of the registry is to be that will be added under the
+// name. It sees the calls on Flight SQL servers; those on others are counted only.
+func (p *Page) RegistryTracer(name string) func(server, user string) any {
+	p.willTrace(name)
+	return func(server, user string) any {
+		return &watcher{page: p, name: serverName(name, server), user: cut(user)}
+	}
+}
+
+func (p *Page) willTrace(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.watchers[name] = w
-	return w
+	p.mu.traced[name] = true
 }
+
+// serverName is what a server of a registry is called on the page.
+func serverName(registry, server string) string { return registry + "/" + server }
 
 // A ring keeps the latest values, as many as its size.
 type ring[T any] struct {

@@ -10,9 +10,9 @@ import (
 
 // A source is a pool or a server of a registry.
 type source struct {
-	name    string
-	pool    *flightpool.FlightSQLPool
-	watcher *watcher // of the pool; nil: it has none
+	name  string
+	added string // the name of the pool or registry
+	pool  *flightpool.FlightSQLPool
 
 	registry *registry.Registry
 	server   string
@@ -69,7 +69,7 @@ func readServer(s *registry.ServerStats, texts bool) *reading {
 		now:  map[string]int{"in_use": s.Active, "idle": s.Idle, "opening": s.Opening, "closing": s.Closing, "total": s.Total, "waiting": s.Waiting, "max": s.MaxSize, "users": s.UserPools},
 		counts: map[string]uint64{
 			"calls": s.Queries, "failures": s.QueryFailures, "acquired": s.Acquires, "timeouts": s.AcquireTimeouts, "rejected": s.Rejected,
-			"opens": s.Created + s.ConnectionErrors, "open_failures": s.ConnectionErrors, "check_failures": s.ValidationFailures, "reset_failures": s.ResetFailures,
+			"opens": s.Created + s.ConnectionErrors, "open_failures": s.ConnectionErrors, "check_failures": s.ValidationFailures, "reset_failures": s.ResetFailures, "leaks": s.Leaks,
 		},
 		closed: map[string]uint64{"all": s.Destroyed}, unhealthy: s.UnhealthySince,
 	}

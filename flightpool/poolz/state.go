@@ -43,7 +43,7 @@ type sourceState struct {
 // details are those of one source.
 type details struct {
 	Source      string               `json:"source"`
-	Traced      bool                 `json:"traced"` // the pool has the page's tracer
+	Traced      bool                 `json:"traced"` // the pool or registry has the page's tracer
 	Step        int                  `json:"step"`   // seconds between two samples
 	Samples     int                  `json:"samples"`
 	History     map[string]points    `json:"history"`
@@ -101,7 +101,8 @@ func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
 
 // state asks all sources, and for details the one of that name, or else the first.
 func (p *Page) state(name string, coarse bool, rows int) state {
-	st := state{Now: time.Now(), Since: p.began, Texts: p.cfg.Texts, Slower: seconds(p.cfg.SlowerThan.Seconds()), Sources: []sourceState{}, Budgets: p.budgetStates(), Events: []event{}}
+	now := time.Now()
+	st := state{Now: now, Since: onClock(now, p.began), Texts: p.cfg.Texts, Slower: seconds(p.cfg.SlowerThan.Seconds()), Sources: []sourceState{}, Budgets: p.budgetStates(), Events: []event{}}
 	var chosen *source
 	var latest *reading
 	for _, s := range p.allSources() {
@@ -109,28 +110,34 @@ func (p *Page) state(name string, coarse bool, rows int) state {
 		if !ok {
 			continue
 		}
-		st.Sources = append(st.Sources, p.sourceState(s, r))
+		st.Sources = append(st.Sources, p.sourceState(s, r, now))
 		if chosen == nil || s.name == name {
 			chosen, latest = s, r
 		}
 	}
 	if chosen != nil {
-		st.Details = p.details(chosen, latest, coarse, rows)
+		st.Details = p.details(chosen, latest, now, coarse, rows)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st.Slow = p.mu.slow.last()
+	for i := range st.Slow {
+		st.Slow[i].At = onClock(now, st.Slow[i].At)
+	}
 	for _, e := range p.mu.events.last() {
-		st.Events = append(st.Events, *e)
+		told := *e
+		told.At, told.Last = onClock(now, e.At), onClock(now, e.Last)
+		st.Events = append(st.Events, told)
 	}
 	slices.SortStableFunc(st.Events, func(a, b event) int { return b.Last.Compare(a.Last) })
 	return st
 }
 
-func (p *Page) sourceState(s *source, r *reading) sourceState {
+func (p *Page) sourceState(s *source, r *reading, now time.Time) sourceState {
 	out := sourceState{Name: s.name, Kind: r.kind, Target: r.target, Healthy: r.unhealthy.IsZero(), Reason: r.reason, LastOpen: r.lastOpen, Now: r.now, Counts: r.counts, Closed: r.closed, Trend: points{}}
 	if !out.Healthy {
-		out.Unhealthy = &r.unhealthy
+		since := onClock(now, r.unhealthy)
+		out.Unhealthy = &since
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,9 +151,10 @@ func (p *Page) sourceState(s *source, r *reading) sourceState {
 	return out
 }
 
-func (p *Page) details(s *source, r *reading, coarse bool, rows int) *details {
-	d := &details{Source: s.name, Traced: s.watcher != nil, Step: 1, History: map[string]points{}}
+func (p *Page) details(s *source, r *reading, now time.Time, coarse bool, rows int) *details {
+	d := &details{Source: s.name, Step: 1, History: map[string]points{}}
 	p.mu.Lock()
+	d.Traced = p.mu.traced[s.added]
 	if h := s.history; h != nil {
 		from := &h.fine
 		if coarse {
@@ -162,7 +170,7 @@ func (p *Page) details(s *source, r *reading, coarse bool, rows int) *details {
 			d.Times[name] = timeState{of.Count(), seconds(of.Mean().Seconds()), at(.5), at(.99), at(1)}
 		}
 	}
-	d.Connections, d.Open = s.connections(rows)
+	d.Connections, d.Open = p.connections(s, now, rows)
 	if s.registry != nil {
 		d.Users = s.users(rows)
 	}

@@ -170,7 +170,7 @@ func TestNoTextIsKeptThatIsLong(t *testing.T) {
 	for _, c := range page.mu.slow.values {
 		require.LessOrEqual(t, len(c.Statement), maxText+3)
 	}
-	require.LessOrEqual(t, len(w.latest[2].borrower), maxText+3)
+	require.LessOrEqual(t, len(page.latest.of(2).borrower), maxText+3)
 }
 
 func TestServersOfRegistriesAreApart(t *testing.T) {

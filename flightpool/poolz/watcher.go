@@ -3,6 +3,8 @@ package poolz
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,13 +14,17 @@ import (
 	"github.com/flightpool/flightpool/flightpool"
 )
 
-// A watcher is the tracer of one pool.
+// A watcher is the tracer of one pool, of a registry that of a user on a server.
 type watcher struct {
-	page *Page
-	name string
+	page       *Page
+	name, user string
+}
 
-	mu     sync.Mutex
-	latest map[uint64]*borrowing // by connection
+// latestUses are what is known of connections, of whichever pool. Callers wait for the lock:
+// what is done with many connections is done with each under a hold of its own.
+type latestUses struct {
+	mu   sync.Mutex
+	byID map[uint64]*borrowing
 }
 
 // A borrowing is the latest that is known of a connection: who has borrowed it, and the
@@ -39,6 +45,7 @@ type call struct {
 type slowCall struct {
 	At         time.Time `json:"at"` // its end
 	Source     string    `json:"source"`
+	User       string    `json:"user,omitempty"`
 	Op         string    `json:"op"`
 	Statement  string    `json:"statement"`
 	Took       seconds   `json:"took"`
@@ -52,8 +59,7 @@ type slowCall struct {
 
 type seconds float64
 
-// Of the texts of statements no more is kept than maxText, and of connections of a pool that
-// is not added no more than maxLatest.
+// Of texts no more is kept than maxText, and of connections no more than maxLatest.
 const (
 	maxText   = 4 << 10
 	maxLatest = 20_000
@@ -68,7 +74,7 @@ func (w *watcher) TraceQueryStart(ctx context.Context, d flightpool.QueryStartDa
 	case w.page.cfg.Texts:
 		statement = cut(d.SQL)
 	case d.SQL != "":
-		statement = d.Summary()
+		statement = w.page.summaries.of(d)
 	}
 	return w.start(ctx, d.ConnectionID, &call{op: d.Op, statement: statement})
 }
@@ -81,7 +87,7 @@ func (w *watcher) TraceIngestStart(ctx context.Context, d flightpool.IngestStart
 func (w *watcher) start(ctx context.Context, connection uint64, c *call) context.Context {
 	c.began = time.Now()
 	if connection != 0 {
-		w.set(connection, func(b *borrowing) { b.call = c })
+		w.page.latest.set(connection, func(b *borrowing) { b.call = c })
 	}
 	return context.WithValue(ctx, callKey{w}, c)
 }
@@ -100,10 +106,11 @@ func (w *watcher) TraceAcquireEnd(ctx context.Context, d flightpool.AcquireEndDa
 	if c != nil && c.took.Load() != 0 {
 		c = nil // ctx is that of another call, which has ended
 	}
-	w.set(d.ConnectionID, func(b *borrowing) { b.borrower, b.call = d.Op, cmp.Or(c, b.call) })
+	latest := &w.page.latest
+	latest.set(d.ConnectionID, func(b *borrowing) { b.borrower, b.call = d.Op, cmp.Or(c, b.call) })
 	if name := w.page.cfg.Borrower; name != nil { // after that: it may panic, and the one before has left
 		borrower := cut(name(ctx))
-		w.set(d.ConnectionID, func(b *borrowing) { b.borrower = cmp.Or(borrower, d.Op) })
+		latest.set(d.ConnectionID, func(b *borrowing) { b.borrower = cmp.Or(borrower, d.Op) })
 	}
 }
 
@@ -130,65 +137,80 @@ func (w *watcher) end(ctx context.Context, o flightpool.Outcome) {
 		return
 	}
 	failure := describe(o.Err, w.page.cfg.Texts)
-	p, now := w.page, time.Now()
+	p, now, what := w.page, time.Now(), "a call failed"
+	if w.user != "" {
+		what = "a call of " + w.user + " failed"
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if isGrave {
-		p.addEvent(event{At: now, Source: w.name, Text: joinText("a call failed", failure), Grave: true, Count: 1})
+		p.addEvent(event{At: now, Source: w.name, Text: joinText(what, failure), Grave: true, Count: 1})
 	}
 	if isSlow {
 		p.mu.slow.add(slowCall{
-			At: now, Source: w.name, Op: c.op, Statement: c.statement, Took: seconds(o.Took.Seconds()), Wait: seconds(o.Wait.Seconds()), FirstBatch: seconds(o.FirstBatch.Seconds()),
+			At: now, Source: w.name, User: w.user, Op: c.op, Statement: c.statement, Took: seconds(o.Took.Seconds()), Wait: seconds(o.Wait.Seconds()), FirstBatch: seconds(o.FirstBatch.Seconds()),
 			Rows: o.Rows, Bytes: o.Bytes, Retries: o.Retries, Error: failure,
 		})
 	}
 }
 
 // set changes what is known of a connection.
-func (w *watcher) set(connection uint64, change func(*borrowing)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	b := w.latest[connection]
+func (l *latestUses) set(connection uint64, change func(*borrowing)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.byID[connection]
 	if b == nil {
-		if len(w.latest) >= maxLatest {
-			clear(w.latest)
+		if len(l.byID) >= maxLatest {
+			clear(l.byID)
 		}
 		b = &borrowing{}
-		w.latest[connection] = b
+		l.byID[connection] = b
 	}
 	change(b)
 }
 
-// of is what is known of some connections.
-func (w *watcher) of(connections []flightpool.Connection) map[uint64]borrowing {
-	known := make(map[uint64]borrowing, len(connections))
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range connections {
-		if b := w.latest[c.ID]; b != nil {
-			known[c.ID] = *b
-		}
+// of is what is known of a connection.
+func (l *latestUses) of(connection uint64) (known borrowing) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b := l.byID[connection]; b != nil {
+		known = *b
 	}
 	return known
 }
 
-// forgetClosed forgets connections that are closed, once they are more than those that
-// are open, of which there are total.
-func (w *watcher) forgetClosed(pool *flightpool.FlightSQLPool, total int) {
-	w.mu.Lock()
-	few := len(w.latest) <= 2*total+64
-	w.mu.Unlock()
-	if few {
+// forgetClosed forgets connections that are not open, once those that are known are more than
+// twice the open ones, of which there are total.
+//
+// INVARIANT: open is asked after known was read: a connection that is opened and lent meanwhile
+// is not taken for one that is closed.
+func (l *latestUses) forgetClosed(total int, open func() map[uint64]bool) {
+	known := l.moreThan(2*total + 64)
+	if known == nil {
 		return
 	}
-	open := w.of(pool.Connections())
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for id := range w.latest {
-		if _, ok := open[id]; !ok {
-			delete(w.latest, id)
+	isOpen := open()
+	for _, id := range known {
+		if !isOpen[id] {
+			l.forget(id)
 		}
 	}
+}
+
+// moreThan are the connections that are known; nil: they are no more than n.
+func (l *latestUses) moreThan(n int) []uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.byID) <= n {
+		return nil
+	}
+	return slices.Collect(maps.Keys(l.byID))
+}
+
+func (l *latestUses) forget(connection uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.byID, connection)
 }
 
 // cut is a text, or its beginning.

@@ -94,7 +94,7 @@ func TestEveryOptionHasItsDefaultAndIsReadFromText(t *testing.T) {
 		"enable_health_check": "false", "health_check_interval": "6000", "health_check_timeout": "7000", "health_check_type": "FULL_VALIDATE",
 		"health_check_query": "SELECT 2", "failure_threshold": "8", "recovery_threshold": "9", "reset_on_release": "off", "validate_on_acquire": "true",
 		"validate_on_release": "on", "validation_interval_seconds": "10", "warmup_connections": "4", "exhaustion_policy": "overflow:3", "max_waiters": "11",
-		"collect_statistics": "no", "collect_query_stats": "0", "user_idle_timeout": "12s", "host": "h",
+		"collect_statistics": "no", "collect_query_stats": "0", "user_idle_timeout": "12s", "leak_after": "13s", "host": "h",
 	}
 	want := registry.ServerDefinition{
 		Name: "s", Kind: "fake", MinIdle: 2, MaxSize: 20, UserReserved: 1, UserMaxSize: 5, MaxConcurrentOpens: 3,
@@ -102,7 +102,7 @@ func TestEveryOptionHasItsDefaultAndIsReadFromText(t *testing.T) {
 		HealthCheck: registry.HealthCheck{Disabled: true, Interval: 6 * time.Second, Timeout: 7 * time.Second, Kind: flightpool.FullValidate, Query: "SELECT 2",
 			FailureThreshold: 8, RecoveryThreshold: 9},
 		KeepSession: true, ValidateOnAcquire: true, ValidateOnRelease: true, ValidateAfter: 10 * time.Second, WarmupConnections: 4,
-		OnExhausted: flightpool.Overflow(3), MaxWaiters: 11, DisableStatistics: true, DisableQueryStats: true, UserIdleTimeout: 12 * time.Second,
+		OnExhausted: flightpool.Overflow(3), MaxWaiters: 11, DisableStatistics: true, DisableQueryStats: true, UserIdleTimeout: 12 * time.Second, LeakAfter: 13 * time.Second,
 		Options: map[string]string{"host": "h"},
 	}
 	got := registry.ServerDefinition{Name: "s", Kind: "fake"}

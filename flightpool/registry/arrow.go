@@ -71,6 +71,7 @@ func poolColumns[T any](pool func(row T) PoolStats) []column[T] {
 		count("shed", func(p PoolStats) int64 { return int64(p.Rejected) }),
 		count("connection_errors", func(p PoolStats) int64 { return int64(p.ConnectionErrors) }),
 		count("validation_failures", func(p PoolStats) int64 { return int64(p.ValidationFailures) }),
+		count("leaks", func(p PoolStats) int64 { return int64(p.Leaks) }),
 		count("connections_created", func(p PoolStats) int64 { return int64(p.Created) }),
 		count("connections_destroyed", func(p PoolStats) int64 { return int64(p.Destroyed) }),
 		count("queries", func(p PoolStats) int64 { return int64(p.Queries) }),
@@ -119,12 +120,7 @@ var userColumns = append(append([]column[UserStats]{
 var connectionColumns = []column[ConnectionStats]{
 	{"server_name", textType, func(c ConnectionStats) any { return c.ServerName }},
 	{"local_user", textType, func(c ConnectionStats) any { return c.User }},
-	{"id", countType, func(c ConnectionStats) any {
-		if c.ID == 0 {
-			return nil
-		}
-		return int64(c.ID)
-	}},
+	{"id", countType, func(c ConnectionStats) any { return int64(c.ID) }},
 	{"state", textType, func(c ConnectionStats) any {
 		if c.InUse {
 			return "active"

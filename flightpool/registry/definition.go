@@ -60,6 +60,7 @@ type ServerDefinition struct {
 	AcquireTimeout time.Duration // bounds the wait for a connection (5s; negative: none)
 	IdleTTL        time.Duration // an idle connection beyond MinIdle is closed after it (5m; negative: never)
 	MaxLifetime    time.Duration // age from which a connection is replaced (1h; negative: never)
+	LeakAfter      time.Duration // a loan that is out for longer is counted, and logged with its borrower (never)
 
 	HealthCheck HealthCheck
 
@@ -203,6 +204,7 @@ type connKey struct {
 	CheckSQL                                string
 	KeepSession, ValidateOnRelease          bool
 	QueryTimeout, OpenTimeout, CheckTimeout time.Duration
+	LeakAfter                               time.Duration
 	DisableQueryStats, DisableHealthCheck   bool
 }
 
@@ -223,7 +225,7 @@ func (d *ServerDefinition) connKeyFor(m UserMapping, flight bool) connKey {
 	f := connKey{
 		Kind: d.Kind, Target: d.Target, Options: options, Mapping: UserMapping{User: m.User, Password: m.Password},
 		Check: d.HealthCheck.Kind, CheckSQL: d.HealthCheck.Query,
-		KeepSession: d.KeepSession, ValidateOnRelease: d.ValidateOnRelease, DisableQueryStats: d.DisableQueryStats,
+		KeepSession: d.KeepSession, ValidateOnRelease: d.ValidateOnRelease, DisableQueryStats: d.DisableQueryStats, LeakAfter: d.LeakAfter,
 	}
 	if flight {
 		f.QueryTimeout, f.OpenTimeout, f.CheckTimeout, f.DisableHealthCheck = d.QueryTimeout, d.OpenTimeout, d.HealthCheck.Timeout, d.HealthCheck.Disabled

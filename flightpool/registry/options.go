@@ -57,6 +57,7 @@ var options = option.Table[ServerDefinition]{
 	durationField{Name: "AcquireTimeout", Key: "acquire_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.AcquireTimeout }, Read: milliseconds, Default: 5 * time.Second, Check: option.HasUnit},
 	durationField{Name: "IdleTTL", Key: "idle_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.IdleTTL }, Read: milliseconds, Default: 5 * time.Minute},
 	durationField{Name: "MaxLifetime", Key: "max_lifetime", At: func(d *ServerDefinition) *time.Duration { return &d.MaxLifetime }, Read: milliseconds, Default: time.Hour},
+	durationField{Name: "LeakAfter", Key: "leak_after", At: func(d *ServerDefinition) *time.Duration { return &d.LeakAfter }, Read: milliseconds, Check: option.HasUnit},
 	durationField{Name: "UserIdleTimeout", Key: "user_idle_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.UserIdleTimeout }, Read: milliseconds, Default: 5 * time.Minute, Check: option.HasUnit},
 	boolField{Name: "ValidateOnAcquire", Key: "validate_on_acquire", At: func(d *ServerDefinition) *bool { return &d.ValidateOnAcquire }, Read: parseBool},
 	boolField{Name: "ValidateOnRelease", Key: "validate_on_release", At: func(d *ServerDefinition) *bool { return &d.ValidateOnRelease }, Read: parseBool},

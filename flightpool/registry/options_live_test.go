@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -190,6 +191,15 @@ var liveEffects = map[string]liveEffect{
 		_, err := g.Acquire(t.Context(), "s", "a")
 		require.Error(t, err)
 		return time.Since(began) == 0
+	}},
+	"leak_after": {to: "1m", seen: func(t *testing.T, g *rig, _ *fake) bool {
+		c := acquire(t, g, "a")
+		time.Sleep(3 * time.Minute)
+		all, err := g.Connections("s")
+		require.NoError(t, err)
+		i := slices.IndexFunc(all, func(c registry.ConnectionStats) bool { return c.InUse && c.Borrower != nil })
+		require.NoError(t, c.Release())
+		return g.Stats().Leaks == 1 && i >= 0 && strings.Contains(all[i].Borrower.String(), "registry_test.acquire\n")
 	}},
 	"max_waiters": {to: "1", seen: func(t *testing.T, g *rig, _ *fake) bool {
 		defer full(t, g)()

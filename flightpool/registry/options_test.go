@@ -25,7 +25,7 @@ func TestEveryOptionChangesLive(t *testing.T) {
 	}
 	replaces := map[string]string{
 		"target": "elsewhere", "host": "another", "health_check_type": "query", "health_check_query": "SELECT 2", "reset_on_release": "true",
-		"validate_on_release": "true", "collect_query_stats": "false",
+		"validate_on_release": "true", "collect_query_stats": "false", "leak_after": "1m",
 	}
 	for _, set := range []struct {
 		options map[string]string

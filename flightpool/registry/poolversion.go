@@ -91,7 +91,7 @@ func reservoirConfig[C any](d *ServerDefinition) reservoir.Config[C] {
 	c := reservoir.Config[C]{
 		OpenRetry: reservoir.OpenRetryNever, // a failed open is the health check's to judge
 		MinIdle:   d.MinIdle, MaxSize: userMaxSize(d), MaxConcurrentOpens: d.MaxConcurrentOpens, MaxWaiters: d.MaxWaiters,
-		AcquireTimeout: d.AcquireTimeout, IdleTTL: d.IdleTTL, MaxLifetime: d.MaxLifetime,
+		AcquireTimeout: d.AcquireTimeout, IdleTTL: d.IdleTTL, MaxLifetime: d.MaxLifetime, LeakAfter: d.LeakAfter,
 		CheckInterval: d.HealthCheck.Interval, IdleBeforeCheck: d.ValidateAfter, CheckOnAcquire: d.ValidateOnAcquire,
 	}
 	if d.OnExhausted == flightpool.FailFast {
@@ -196,6 +196,7 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 	r.Open, r.Close, r.Check, r.Reset, r.Admit = l.open, target.Close, l.bounded(target.Check), l.bounded(u.observeResets(target.Reset)), u.member.Admit
 	r.OpenTimeout, r.CheckTimeout, r.CheckOnRelease = -1, -1, d.ValidateOnRelease // sqlTimeouts has the bounds
 	r.Hooks = u.hooks()
+	r.Hooks.Leaked = u.logLeak
 	conns, err := reservoir.New(r)
 	if err != nil {
 		return nil, err
@@ -220,7 +221,7 @@ func flightConfig(d *ServerDefinition) flightpool.Config {
 	}
 	cfg := flightpool.Config{
 		MinIdle: -1, MaxSize: userMaxSize(d), MaxConcurrentOpens: min(d.MaxConcurrentOpens, math.MaxInt32), MaxWaiters: d.MaxWaiters,
-		AcquireTimeout: d.AcquireTimeout, DialTimeout: d.OpenTimeout, IdleTTL: d.IdleTTL, MaxLifetime: d.MaxLifetime,
+		AcquireTimeout: d.AcquireTimeout, DialTimeout: d.OpenTimeout, IdleTTL: d.IdleTTL, MaxLifetime: d.MaxLifetime, LeakAfter: d.LeakAfter,
 		DefaultQueryTimeout: d.QueryTimeout, HealthCheck: check,
 		OpenRetry: flightpool.OpenRetryNever, // as in reservoirConfig
 	}
@@ -234,8 +235,13 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 	cfg := flightConfig(d)
 	cfg.Leases, cfg.Hooks = slotLeases{u.member}, flightpool.Hooks{Connections: u.hooks()}
 	cfg.DialOptions = []grpc.DialOption{grpc.WithStatsHandler(&u.traffic)}
-	cfg.Logger = u.server.registry.cfg.Logger
+	if log := u.server.registry.cfg.Logger; log != nil {
+		cfg.Logger = log.With("server", u.server.name, "user", u.name)
+	}
 	u.traffic.anyCounted.Store(true)
+	if tracer := u.server.registry.cfg.Tracer; tracer != nil {
+		cfg.Tracer = tracer(u.server.name, u.name)
+	}
 	params.Config = cfg
 	pool, err := k.Flight(ctx, params)
 	if err != nil {
@@ -273,6 +279,14 @@ func (u *userPool) observeResets(reset func(context.Context, *sqlconn.Conn) erro
 			}
 		}
 		return err
+	}
+}
+
+// logLeak tells of a connection of database/sql that is out for long. A Flight pool tells of
+// its own.
+func (u *userPool) logLeak(l reservoir.Leak) {
+	if log := u.server.registry.cfg.Logger; log != nil {
+		log.Warn("registry: a connection is out for long; is it released?", "server", u.server.name, "user", u.name, "held", l.Held, "borrower", l.Stack)
 	}
 }
 

@@ -26,6 +26,10 @@ type Config struct {
 	Health func(server string, down *UnhealthyError)
 	// Logger is told what needs an operator's eye. Default: nobody.
 	Logger *slog.Logger
+	// Tracer gives what Config.Tracer of the pool of a user on a Flight SQL server is to be,
+	// for each pool that is made. It is called as a Kind is. Calls of other servers are not
+	// traced.
+	Tracer func(server, user string) any
 }
 
 // Registry keeps connections to many servers for many users. Its methods may be

@@ -30,6 +30,7 @@ type PoolStats struct {
 	ConnectionErrors   uint64 // opens that failed
 	ResetFailures      uint64 // connections of database/sql that were closed because their session could not be reset
 	ValidationFailures uint64 // checks of idle connections that failed
+	Leaks              uint64 // loans that LeakAfter has found
 	Created, Destroyed uint64 // connections
 
 	Queries, QueryFailures uint64
@@ -82,12 +83,14 @@ type UserStats struct {
 // ConnectionStats is one open connection.
 type ConnectionStats struct {
 	ServerName, User  string
-	ID                uint64 // 0: the kind has none
+	ID                uint64 // no other of the server's has or had it
 	InUse             bool
 	OpenedAt, UsedAt  time.Time
 	Uses              uint64
 	Queries, Failures uint64        // of the kinds of database/sql
 	QueryTime         time.Duration // likewise
+	// Borrower is where the loan was taken, with LeakAfter; nil: there is none, or it is not known.
+	Borrower *reservoir.BorrowStack
 }
 
 // poolStats is the account of one user, all versions of its pool included. Loans of
@@ -102,7 +105,7 @@ func (u *userPool) poolStats() PoolStats {
 	p := PoolStats{
 		Total: st.Total - queued, Active: active, Idle: st.Idle + st.InUse - active, Opening: st.Opening - queued, Closing: st.Closing, Waiting: st.Waiting,
 		Acquires: c.acquires, Releases: c.releases, AcquireTimeouts: c.failedWaits, Rejected: st.Rejected + u.rejected.Load(),
-		ConnectionErrors: u.openFailures.Load(), ValidationFailures: st.CheckFailures, ResetFailures: u.resetFailures.Load(),
+		ConnectionErrors: u.openFailures.Load(), ValidationFailures: st.CheckFailures, ResetFailures: u.resetFailures.Load(), Leaks: st.Leaks,
 		Created: u.created.Load(), Destroyed: u.destroyed.Load(),
 		Queries: u.queries.Load(), QueryFailures: u.queryFailures.Load(),
 		BytesSent: u.traffic.sent.Load(), BytesRead: u.traffic.received.Load(), BytesCounted: u.traffic.anyCounted.Load(),
@@ -252,13 +255,12 @@ func (r *Registry) Connections(name string) ([]ConnectionStats, error) {
 // connectionStats is what a reservoir knows of a connection. What its statements did,
 // the connections of database/sql know themselves.
 func connectionStats[C any](i reservoir.Info[C]) ConnectionStats {
-	return ConnectionStats{InUse: i.InUse, OpenedAt: i.Opened, UsedAt: i.Used, Uses: i.Loans}
+	return ConnectionStats{ID: i.ID, InUse: i.InUse, OpenedAt: i.Opened, UsedAt: i.Used, Uses: i.Loans, Borrower: i.Borrower}
 }
 
 func (g *sqlVersion) connections() (all []ConnectionStats) {
 	for _, i := range g.Connections() {
 		c := connectionStats(i)
-		c.ID = i.Value.ID()
 		c.Queries, c.Failures, c.QueryTime = i.Value.Queries()
 		all = append(all, c)
 	}

@@ -42,7 +42,9 @@
 // is left to itself, with its connection lost. Whatever it returns later is let
 // go of.
 //
-// Cancelling is the end of the context. ADBC's autocommit stands for
+// Cancelling is the end of the context. A driver that returns has ended the statement,
+// but that of Flight SQL: its server may run it on, which cannot be seen, so that every
+// statement that is cut short costs its connection. ADBC's autocommit stands for
 // transactions: a connection whose commit or rollback has failed is given up,
 // and a commit whose error does not say that it was refused is of unknown
 // outcome. Faults are told by the gRPC code where a Flight SQL driver gives it

@@ -94,42 +94,45 @@ func TestAnUpdateRefusedBeforeItsMessageTellsWhy(t *testing.T) {
 // the session of a server that runs one statement at a time, and keep it while
 // the one before it, which is read first, waits.
 func TestEndpointsOfOneSessionAreOpenedInTurn(t *testing.T) {
-	const endpoints, batches, rows = 3, 100, 1000
-	session1 := make(chan struct{}, 1)
-	f := &fake{info: &pb.FlightInfo{}}
-	for i := range endpoints {
-		f.info.Endpoint = append(f.info.Endpoint, &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: []byte{byte(i)}}})
-	}
-	f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
-		if ticket.GetTicket()[0] == 1 {
-			time.Sleep(time.Second) // it lags
+	const endpoints, batches, rows = 3, 10, 200_000 // each is larger than all buffers
+	for _, locations := range [][]*pb.Location{nil, {{Uri: "https://not-supported/"}, {Uri: "arrow-flight-reuse-connection://?"}}} {
+		session1 := make(chan struct{}, 1)
+		f := &fake{info: &pb.FlightInfo{}}
+		for i := range endpoints {
+			f.info.Endpoint = append(f.info.Endpoint, &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: []byte{byte(i)}}})
 		}
-		select {
-		case session1 <- struct{}{}:
-			defer func() { <-session1 }()
-		case <-s.Context().Done():
-			return s.Context().Err()
-		}
-		batch := int64s(make([]int64, rows)...)
-		defer batch.Release()
-		w := flight.NewRecordWriter(s, ipc.WithSchema(batch.Schema()))
-		for range batches {
-			if err := w.Write(batch); err != nil {
-				return err
+		f.info.Endpoint[1].Location = locations
+		f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+			if ticket.GetTicket()[0] == 1 {
+				time.Sleep(time.Second) // it lags
 			}
+			select {
+			case session1 <- struct{}{}:
+				defer func() { <-session1 }()
+			case <-s.Context().Done():
+				return s.Context().Err()
+			}
+			batch := int64s(make([]int64, rows)...)
+			defer batch.Release()
+			w := flight.NewRecordWriter(s, ipc.WithSchema(batch.Schema()))
+			for range batches {
+				if err := w.Write(batch); err != nil {
+					return err
+				}
+			}
+			return w.Close()
 		}
-		return w.Close()
+		withFake(t, f, func(t *testing.T, c backend.Conn) {
+			session1 = make(chan struct{}, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			s, err := c.Query(ctx, "q", backend.Call{})
+			require.NoError(t, err)
+			got, err := ints(t, s)
+			require.NoError(t, err)
+			require.Len(t, got, endpoints*batches*rows)
+		})
 	}
-	withFake(t, f, func(t *testing.T, c backend.Conn) {
-		session1 = make(chan struct{}, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		s, err := c.Query(ctx, "q", backend.Call{})
-		require.NoError(t, err)
-		got, err := ints(t, s)
-		require.NoError(t, err)
-		require.Len(t, got, endpoints*batches*rows)
-	})
 }
 
 func TestAResultWithoutAStreamKeepsThePromisedSchema(t *testing.T) {

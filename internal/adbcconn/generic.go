@@ -72,7 +72,10 @@ type GenericConn struct {
 	closeErr  error
 }
 
-var _ backend.Conn = (*GenericConn)(nil)
+var (
+	_ backend.Conn             = (*GenericConn)(nil)
+	_ backend.StatementOrderer = (*GenericConn)(nil)
+)
 
 // OpenGeneric opens a connection of db and proves it by a round trip: drivers
 // open connections to servers that are not there. It then asks the driver for
@@ -205,6 +208,16 @@ func (c *GenericConn) newError(op string, stage backend.Stage, fault backend.Fau
 // CancelSteps is part of backend.Conn. The end of a call's context is all
 // there is; whether it has helped, a probe finds out.
 func (c *GenericConn) CancelSteps(*backend.Operation) []cancel.Step { return nil }
+
+// StatementOrder is part of backend.StatementOrderer. The Flight SQL driver returns when
+// the RPC has ended on this side, whatever its server does: an answer of the session then
+// proves nothing, and nobody knows what would. Other drivers are believed.
+func (c *GenericConn) StatementOrder() *backend.StatementOrder {
+	if c.isFlightSQL {
+		return &backend.StatementOrder{}
+	}
+	return nil
+}
 
 // Ping is part of backend.Conn: it runs the probe.
 func (c *GenericConn) Ping(ctx context.Context) error {

@@ -34,9 +34,9 @@ type endpoint struct {
 	native     *flightconn.FlightEndpoint
 	infoSchema []byte // the schema of the FlightInfo, for a stream that has none
 
-	// prevOpened, when not nil, is closed when the endpoint before this one on the
-	// connection's own transport has sent its schema. Opening waits for it, since a
-	// server that runs one statement at a time could lock up otherwise.
+	// prevOpened, when not nil, is closed when the endpoint before this one that may use
+	// the connection's own transport has sent its schema. Opening there waits for it, since
+	// a server that runs one statement at a time could lock up otherwise.
 	prevOpened <-chan struct{}
 	opened     chan struct{}
 	once       sync.Once
@@ -79,8 +79,9 @@ func (k *call) showEndpoints(info *flightconn.Info, out *pb.FlightInfo) error {
 	var prevOpened <-chan struct{}
 	for i, s := range server {
 		e := &endpoint{external: k.external, native: s, infoSchema: info.Schema(), opened: make(chan struct{})}
-		if k.external.OnOwnTransport(s) {
-			e.prevOpened, prevOpened = prevOpened, e.opened
+		e.prevOpened = prevOpened
+		if k.external.MayUseOwnTransport(s) {
+			prevOpened = e.opened
 		}
 		k.endpoints[i] = e
 		shown[i] = &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: strconv.AppendInt(nil, int64(i), 10)}}
@@ -115,15 +116,7 @@ func (k *call) showEndpoints(info *flightconn.Info, out *pb.FlightInfo) error {
 func (e *endpoint) open() (*flightconn.TicketStream, error) {
 	e.once.Do(func() {
 		defer close(e.opened)
-		if e.prevOpened != nil {
-			select {
-			case <-e.prevOpened:
-			case <-e.external.Context().Done():
-				e.err = e.external.Context().Err()
-				return
-			}
-		}
-		e.fetch, e.err = e.external.FetchTicket(e.native)
+		e.fetch, e.err = e.external.FetchTicket(e.native, e.prevOpened)
 	})
 	return e.fetch, e.err
 }

@@ -96,7 +96,7 @@
 //	errors.go                  its failure
 //	query.go, info.go          planning; the FlightInfo, kept encoded
 //	stream.go, fetch.go        results, and where their rows are had; what locations answer that have none
-//	merge.go, ahead.go, renew.go        several endpoints
+//	merge.go, part.go, ahead.go, renew.go  several endpoints
 //	codec.go, body.go, poison_on.go, poison_off.go  FlightData from gRPC; the memory of batches
 //	messages.go, schemas.go    messages that were verified, schemas that were decoded
 //	reader.go, decode.go, batchmem.go  batches of them, here and by Arrow's reader

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 
 	"github.com/flightpool/flightpool/backend"
@@ -56,37 +57,69 @@ func TestSeveralEndpointsAreDeliveredInOrder(t *testing.T) {
 // its session until a stream is read to the end, and streams that are larger
 // than all buffers on the way.
 func TestASessionThatRunsOneStreamAtATimeDoesNotDeadlock(t *testing.T) {
-	var mu sync.Mutex
-	f := &fake{info: infoOf(answer(nil, "0", "1", "2", "3"))}
-	f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
-		if ticket.GetTicket()[0] == '0' {
-			time.Sleep(time.Second) // let the others go first, if they can
+	elsewhere, everywhere := answer(nil, "0", "1", "2", "3"), answer(nil, "0", "1", "2", "3")
+	for i, e := range everywhere.Endpoint {
+		e.Location = []*pb.Location{{Uri: "grpc://nobody:1"}, {Uri: "arrow-flight-reuse-connection://?"}}
+		if i%2 == 0 {
+			elsewhere.Endpoint[i].Location = e.Location
 		}
-		for !mu.TryLock() {
-			time.Sleep(time.Millisecond)
-			if s.Context().Err() != nil {
-				return s.Context().Err()
-			}
-		}
-		defer mu.Unlock()
-		w := flight.NewRecordWriter(s, ipc.WithSchema(int64Schema))
-		for range 20 {
-			batch := int64Batch(make([]int64, 10_000)...)
-			err := w.Write(batch)
-			batch.Release()
-			if err != nil {
-				return err
-			}
-		}
-		return nil
 	}
-	inBubble(t, f, func(b *bubble) {
-		ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
-		defer cancel()
-		s, err := b.open().Query(ctx, "q", backend.Call{})
-		require.NoError(b, err)
-		require.Len(b, values(b, s), 4*20*10_000)
-	})
+	for name, info := range map[string]*pb.FlightInfo{
+		"all parts there":                        answer(nil, "0", "1", "2", "3"),
+		"some after another location has failed": elsewhere,
+		"all of them after that":                 everywhere,
+	} {
+		t.Run(name, func(t *testing.T) {
+			const rows, batches = 200_000, 10
+			var mu sync.Mutex
+			f := &fake{info: infoOf(info)}
+			f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+				if ticket.GetTicket()[0] == '0' {
+					time.Sleep(time.Second) // let the others go first, if they can
+				}
+				for !mu.TryLock() {
+					time.Sleep(time.Millisecond)
+					if s.Context().Err() != nil {
+						return s.Context().Err()
+					}
+				}
+				defer mu.Unlock()
+				w := flight.NewRecordWriter(s, ipc.WithSchema(int64Schema))
+				batch := int64Batch(make([]int64, rows)...)
+				defer batch.Release()
+				for range batches {
+					if err := w.Write(batch); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			inBubble(t, f, func(b *bubble) {
+				ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
+				defer cancel()
+				s, err := b.open().Query(ctx, "q", backend.Call{})
+				require.NoError(b, err)
+				defer s.Close()
+				got := int64(0)
+				for err == nil {
+					var batch arrow.RecordBatch
+					if batch, err = s.Next(); err == nil {
+						got += batch.NumRows()
+					}
+				}
+				require.ErrorIs(b, err, io.EOF)
+				require.EqualValues(b, 4*rows*batches, got)
+			}, func(cfg *Config) {
+				dial := cfg.Dialer
+				cfg.Dialer = func(ctx context.Context, addr string) (net.Conn, error) {
+					if addr != here {
+						time.Sleep(time.Second)
+					}
+					return dial(ctx, addr)
+				}
+			})
+		})
+	}
 }
 
 func TestReadingAheadIsBounded(t *testing.T) {
@@ -453,4 +486,49 @@ func TestLengthsThatWouldExhaustMemoryAreRefused(t *testing.T) {
 		}
 	}
 	require.Greater(t, refused, 5, "offsets and lengths alike")
+}
+
+// Batches have the schema of their result, whatever an endpoint says of a field besides.
+func TestBatchesOfEveryEndpointHaveTheSchemaOfTheResult(t *testing.T) {
+	for name, c := range map[string]struct {
+		second arrow.Field
+		null   bool // the value of the second endpoint
+		fails  bool
+	}{
+		"the same":            {second: arrow.Field{}},
+		"other metadata":      {second: arrow.Field{Metadata: arrow.NewMetadata([]string{"node"}, []string{"2"})}},
+		"nullable":            {second: arrow.Field{Nullable: true}},
+		"nullable and a NULL": {second: arrow.Field{Nullable: true}, null: true, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{info: infoOf(answer(nil, "0", "1"))}
+			f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+				field, null := arrow.Field{}, false
+				if ticket.GetTicket()[0] == '1' {
+					field, null = c.second, c.null
+				}
+				field.Name, field.Type = "n", arrow.PrimitiveTypes.Int64
+				values := array.NewInt64Builder(memory.DefaultAllocator)
+				values.AppendValues([]int64{1}, []bool{!null})
+				schema := arrow.NewSchema([]arrow.Field{field}, nil)
+				return flight.NewRecordWriter(s, ipc.WithSchema(schema)).Write(array.NewRecordBatch(schema, []arrow.Array{values.NewArray()}, 1))
+			}
+			inBubble(t, f, func(b *bubble) {
+				s, err := b.open().Query(b.Context(), "q", backend.Call{})
+				require.NoError(b, err)
+				defer s.Close()
+				for range 2 {
+					var batch arrow.RecordBatch
+					if batch, err = s.Next(); err == nil {
+						require.True(b, batch.Schema().Equal(s.Schema()), "%v is not %v", batch.Schema(), s.Schema())
+					}
+				}
+				if !c.fails {
+					require.NoError(b, err)
+					return
+				}
+				require.ErrorIs(b, err, ErrSchemaMismatch)
+			})
+		})
+	}
 }

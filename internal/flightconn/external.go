@@ -113,17 +113,20 @@ func (g *ExternalCall) joinContext(ctx context.Context) (context.Context, contex
 	return joined, func() { unhook(); cancel() }
 }
 
-// OnOwnTransport reports whether the rows of endpoint come over the Conn's own
+// MayUseOwnTransport reports whether the rows of endpoint may come over the Conn's own
 // transport, so that they wait for what else the session is at.
-func (g *ExternalCall) OnOwnTransport(endpoint *FlightEndpoint) bool {
-	return g.call.conn.onOwnTransport(endpoint)
+func (g *ExternalCall) MayUseOwnTransport(endpoint *FlightEndpoint) bool {
+	return g.call.conn.mayUseOwnTransport(endpoint)
 }
 
 // FetchTicket opens the stream of an endpoint, here or at the first of its
 // locations that has it, as far as its first message. A stream without a
 // message is no error: Peek is nil then, and Recv gives io.EOF.
-func (g *ExternalCall) FetchTicket(endpoint *FlightEndpoint) (*TicketStream, error) {
-	return fetch(g.ctx, g.call, endpoint, func(ctx context.Context, from rowSource) (*TicketStream, error) {
+//
+// Before it uses the Conn's own transport it waits for prevOpened, unless that is nil:
+// the endpoint before this one that may use it has sent its first message.
+func (g *ExternalCall) FetchTicket(endpoint *FlightEndpoint, prevOpened <-chan struct{}) (*TicketStream, error) {
+	return fetch(g.ctx, g.call, endpoint, prevOpened, func(ctx context.Context, from rowSource) (*TicketStream, error) {
 		stream, err := from.channel.get(g.call.statementContext(ctx), endpoint.ticket)
 		if err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -95,20 +96,40 @@ func withLocation(location string, err error) error {
 	return &locationError{fmt.Errorf("location %s: %w", location, err)}
 }
 
-// mayTryNextLocation reports whether another location may do better: not when
-// the server answered that the statement itself fails. An error without a
-// status, such as that of a dial, says nothing of the statement.
-func mayTryNextLocation(err error) bool {
+// statementFailed reports whether err is the server's answer that the statement itself
+// fails. An error without a status, such as that of a dial, says nothing of it.
+func statementFailed(err error) bool {
 	var s interface{ GRPCStatus() *status.Status }
-	if !errors.As(err, &s) {
-		return true
-	}
-	return backend.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message()) != backend.FaultStatement
+	return errors.As(err, &s) && backend.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message()) == backend.FaultStatement
 }
 
-// onOwnTransport reports whether the endpoint is fetched over the connection's
-// own transport. Of several locations the first decides, though another may be
-// the one that answers.
+// onOwnTransport reports whether the endpoint is tried first on the connection's own
+// transport.
 func (c *Conn) onOwnTransport(endpoint *FlightEndpoint) bool {
 	return len(endpoint.locations) == 0 || c.isOwnLocation(endpoint.locations[0])
+}
+
+// mayUseOwnTransport reports whether the endpoint may be fetched over the connection's
+// own transport, if only because its other locations do not answer.
+func (c *Conn) mayUseOwnTransport(endpoint *FlightEndpoint) bool {
+	return len(endpoint.locations) == 0 || slices.ContainsFunc(endpoint.locations, c.isOwnLocation)
+}
+
+// awaitTurn waits until an endpoint may be opened on the connection's own transport.
+//
+// INVARIANT: of the endpoints of one result that may be there, one is opened there only
+// after the one before it has sent its schema, from wherever. A server that runs one
+// statement at a time per session, and holds it until its stream ends, would otherwise
+// block the endpoint that is read by one that is not. prevOpened is closed then; it is
+// nil for the first of them.
+func awaitTurn(ctx context.Context, prevOpened <-chan struct{}) error {
+	if prevOpened == nil {
+		return nil
+	}
+	select {
+	case <-prevOpened:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -166,8 +166,8 @@ func TestAnotherClientReadsAnEndpointMessageByMessage(t *testing.T) {
 					info = at(info, location)
 				}
 				endpoint := endpointOf(b, info)
-				require.Equal(b, location == "", g.OnOwnTransport(endpoint))
-				return g.FetchTicket(endpoint)
+				require.Equal(b, location == "", g.MayUseOwnTransport(endpoint))
+				return g.FetchTicket(endpoint, nil)
 			}
 			f, err := redeem("rows")
 			require.NoError(b, err)
@@ -210,7 +210,7 @@ func TestAnotherClientReadsAnEndpointMessageByMessage(t *testing.T) {
 			}
 			g.End()
 		}
-		_, err := b.host(c, "Foreign").FetchTicket(&FlightEndpoint{})
+		_, err := b.host(c, "Foreign").FetchTicket(&FlightEndpoint{}, nil)
 		require.ErrorIs(b, err, errMalformed, "no ticket")
 	})
 }

@@ -8,8 +8,6 @@ import (
 	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
-
-	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // parallelEndpoints bounds how many endpoints of one result are read at once.
@@ -25,11 +23,6 @@ const maxReadAhead = 64 << 20
 var ErrSchemaMismatch = errors.New("endpoints of one result have different schemas")
 
 // mergedSource reads several endpoints at once and gives their batches in order.
-//
-// INVARIANT: of the endpoints on the connection's own transport, one is opened
-// only after the one before it has sent its schema. A server that runs one
-// statement at a time per session, and holds it until its stream ends, would
-// otherwise block the endpoint that is read by one that is not.
 type mergedSource struct {
 	ctx    context.Context //nolint:containedctx // the streams' own, which release ends
 	cancel context.CancelFunc
@@ -42,23 +35,9 @@ type mergedSource struct {
 	unstarted  endpointCursor  // the endpoints that were not begun
 	started    int             // how many were
 	reading    []*part         // the parts that are read, in order; at most parallelEndpoints
-	prevOpened <-chan struct{} // what the next part on the connection's own transport waits for
+	prevOpened <-chan struct{} // what the next part waits for before it uses the connection's own transport
 	renewal    *renewal
 	budget     *readAheadBudget
-}
-
-// part is one endpoint of a merged result.
-type part struct {
-	opened  chan struct{}    // closed when schema or err is known
-	batches chan queuedBatch // closed at the end; err tells why
-	usage   partUsage
-	schema  *arrow.Schema
-	err     error
-}
-
-type queuedBatch struct {
-	arrow.RecordBatch
-	bytes int64 // of the budget
 }
 
 // merge starts reading endpoints and waits for the first schema.
@@ -103,12 +82,12 @@ func (m *mergedSource) startNext() {
 		close(p.batches)
 		return
 	}
-	var prevOpened <-chan struct{}
-	if m.call.conn.onOwnTransport(endpoint) {
-		prevOpened, m.prevOpened = m.prevOpened, p.opened
+	p.ownFirst, p.prevOpened = m.call.conn.onOwnTransport(endpoint), m.prevOpened
+	if m.call.conn.mayUseOwnTransport(endpoint) {
+		m.prevOpened = p.opened
 	}
 	takeEndpoint := func() (*FlightEndpoint, error) { return m.renewal.takeEndpoint(m.ctx, i, endpoint) }
-	go p.read(m.ctx, m, takeEndpoint, prevOpened)
+	go p.read(m.ctx, m, takeEndpoint)
 }
 
 // advance leaves the part that has ended for the one after it.
@@ -150,7 +129,7 @@ func (m *mergedSource) next() (arrow.RecordBatch, error) {
 			if ok {
 				m.budget.batchDelivered(&p.usage, batch.bytes)
 				m.batch = batch.RecordBatch
-				return m.batch, nil
+				return m.underSchema(p)
 			}
 			if p.err != nil {
 				return nil, p.err
@@ -161,6 +140,25 @@ func (m *mergedSource) next() (arrow.RecordBatch, error) {
 		}
 	}
 	return nil, io.EOF
+}
+
+// underSchema is m.batch, of p, with the schema of the result, as its reader takes every
+// batch to have it: writers refuse another. Endpoints may differ in the metadata of a
+// field, and in whether it is nullable. One that has NULLs where the result was said to
+// have none breaks that promise.
+func (m *mergedSource) underSchema(p *part) (arrow.RecordBatch, error) {
+	if p.schema == m.schema {
+		return m.batch, nil
+	}
+	for i, column := range m.batch.Columns() {
+		if !m.schema.Field(i).Nullable && p.schema.Field(i).Nullable && column.NullN() > 0 {
+			return nil, &schemaError{first: m.schema, other: p.schema}
+		}
+	}
+	own := m.batch
+	m.batch = withColumns(own, m.schema, own.Columns())
+	own.Release()
+	return m.batch, nil
 }
 
 func (m *mergedSource) releaseBatch() {
@@ -181,101 +179,8 @@ func (m *mergedSource) release() {
 	m.reading = nil
 }
 
-// errAllocatorExited says that Config.Allocator has panicked, or ended the goroutine.
-var errAllocatorExited = errors.New("the allocator has panicked or ended its goroutine (runtime.Goexit)")
-
-// read fetches the endpoint into p.batches.
-//
-// INVARIANT: without p.err the endpoint was read to its end.
-func (p *part) read(ctx context.Context, m *mergedSource, takeEndpoint func() (*FlightEndpoint, error), prevOpened <-chan struct{}) {
-	opened, err := false, errAllocatorExited
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			err = fmt.Errorf("%w: %v", errAllocatorExited, panicked)
-		}
-		if err != nil {
-			p.err = err
-		}
-		if !opened {
-			close(p.opened)
-		}
-		m.budget.partEnded(&p.usage)
-		close(p.batches)
-		if ctx.Err() != nil {
-			p.drain()
-		}
-	}()
-	rd, failed := p.open(ctx, m, takeEndpoint, prevOpened)
-	if failed != nil {
-		err = failed
-		return
-	}
-	defer rd.release()
-	if rd.schema() == nil {
-		err = nil
-		return // it has no rows either
-	}
-	p.schema = rd.schema()
-	close(p.opened)
-	opened = true
-	err = p.readBatches(ctx, m, rd)
-}
-
-// readBatches reads the batches.
-func (p *part) readBatches(ctx context.Context, m *mergedSource, rd *reader) error {
-	for {
-		err := m.budget.reserve(ctx, &p.usage, 0) // so that no message is received that does not fit
-		var batch arrow.RecordBatch
-		if err == nil {
-			batch, err = rd.next()
-		}
-		if eof.Reached(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		batch.Retain()
-		select {
-		case p.batches <- queuedBatch{batch, m.budget.batchQueued(&p.usage)}:
-		case <-ctx.Done():
-			batch.Release()
-			return ctx.Err()
-		}
-	}
-}
-
-func (p *part) open(ctx context.Context, m *mergedSource, takeEndpoint func() (*FlightEndpoint, error), prevOpened <-chan struct{}) (*reader, error) {
-	if prevOpened != nil {
-		select {
-		case <-prevOpened:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	endpoint, err := takeEndpoint()
-	if err != nil {
-		return nil, err
-	}
-	return m.call.openReader(ctx, endpoint, func(bytes int64) error { return m.budget.reserve(ctx, &p.usage, bytes) })
-}
-
-func (p *part) drain() {
-	for {
-		select {
-		case batch, ok := <-p.batches:
-			if !ok {
-				return
-			}
-			batch.Release()
-		default:
-			return
-		}
-	}
-}
-
 // sameFields compares schemas but for their metadata, which servers fill with
-// what only concerns one stream.
+// what only concerns one stream, and for what is nullable: see underSchema.
 func sameFields(a, b *arrow.Schema) bool {
 	if a.NumFields() != b.NumFields() {
 		return false

@@ -172,3 +172,28 @@ func TestARefusedPollTeachesALackOnlyWhereTheQueryIsAnsweredOtherwise(t *testing
 		}
 	})
 }
+
+// A query that was answered a poll runs until the server says otherwise.
+func TestAPollThatFailsLeavesItsQueryRunning(t *testing.T) {
+	for name, c := range map[string]struct {
+		answered int // polls before
+		answer   error
+		running  bool
+	}{
+		"the server is busy":        {1, status.Error(codes.ResourceExhausted, "too many polls"), true},
+		"the token has expired":     {2, status.Error(codes.Unauthenticated, "expired"), true},
+		"polls are refused":         {1, status.Error(codes.Unimplemented, "what poll?"), true},
+		"the query has failed":      {1, status.Error(codes.InvalidArgument, "division by zero"), false},
+		"the query was never begun": {0, status.Error(codes.ResourceExhausted, "too many queries"), false},
+	} {
+		polled(t, func(n int) (*pb.PollInfo, error) {
+			if n <= c.answered {
+				return &pb.PollInfo{FlightDescriptor: going, Info: answer(int64Schema, "0")}, nil
+			}
+			return nil, c.answer
+		}, func(b *bubble, _ *[]float64, ask func(context.Context) (backend.Stream, error), _ *int) {
+			_, err := ask(b.Context())
+			require.Equal(b, c.running, failure(b, err).Running, name)
+		})
+	}
+}

@@ -208,6 +208,9 @@ func (r *rpcCall) planWithProgress(ctx context.Context, desc *pb.FlightDescripto
 // INVARIANT: polls are at least minPollInterval apart, and maxPollInterval while
 // nothing changes, whatever the server answers; ctx ends them.
 //
+// INVARIANT: a query that was answered a poll counts as running until it is planned or
+// the server says that it has failed. That a later poll is refused does not end it.
+//
 // The server says by the absence of a descriptor that the query is planned.
 // Until then each answer has the descriptor of the next poll, and perhaps a
 // FlightInfo with the endpoints so far, by which the query can be cancelled.
@@ -219,6 +222,9 @@ func (r *rpcCall) poll(ctx context.Context, desc *pb.FlightDescriptor, call back
 		asked := time.Now()
 		info, reply, err := r.pollFlightInfo(ctx, desc)
 		if err != nil {
+			if !first && !statementFailed(err) {
+				r.sends.unendedStatements.Add(1)
+			}
 			if !first && isUnsupported(err) {
 				err = malformed("a poll was answered, the next is refused: %v", err) // not wrapped: it would pass for the first
 			}

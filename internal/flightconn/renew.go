@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/backoff"
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 const (
@@ -199,9 +200,11 @@ func (s *renewal) loop(ctx context.Context) {
 		}
 		var renewed []byte
 		known := &s.call.conn.endpoint.capabilities.renew
-		err := known.try(func(refusal error) bool { return s.call.confirmedBeside(ctx, refusal) }, func() (err error) {
-			renewed, err = s.requestRenewal(ctx, w)
-			return err
+		err := callback.Isolate("DialOptions: an interceptor", func() error {
+			return known.try(func(refusal error) bool { return s.call.confirmedBeside(ctx, refusal) }, func() (err error) {
+				renewed, err = s.requestRenewal(ctx, w)
+				return err
+			})
 		})
 		if isUnsupported(err) && known.isMissing() {
 			s.finishRenewing(w, nil, time.Time{}, time.Time{})

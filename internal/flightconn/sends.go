@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 )
 
 // sendTracker counts the RPCs of one call that may have reached the server, and those
@@ -52,6 +53,7 @@ type trackedRPC struct {
 	state            atomic.Int32 // of one that carries
 	begun            atomic.Bool
 	trailed          atomic.Bool // the server has ended it
+	ended            atomic.Pointer[stats.End]
 	returned         atomic.Bool // what has called the interceptors goes on without it
 
 	mu struct {
@@ -159,6 +161,7 @@ func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		if s.IsTransparentRetryAttempt {
 			rpc.takeReply() // of nobody
 			rpc.trailed.Store(false)
+			rpc.ended.Store(nil)
 			if rpc.sendCounted.Swap(false) {
 				rpc.tracker.count.Add(-1)
 			}
@@ -180,6 +183,7 @@ func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		rpc.countAnswer()
 		rpc.setState(rpcEnded)
 	case *stats.End:
+		rpc.ended.Store(s)
 		rpc.countAnswer()
 		rpc.tracker.attempts.Add(-1)
 	}
@@ -187,12 +191,24 @@ func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 
 // checkEnd is err, with which the RPC has ended for us. An end without an error is the
 // server's, or that of an interceptor which has answered in its place altogether: what
-// had begun, and the server has not ended, is not confirmed.
+// had begun, and gRPC has not ended well, is not confirmed. The server's trailers alone
+// do not show that: they come before what it has sent was read, and may tell a failure.
+// Where our side ends the RPC in that moment, gRPC tells of either end.
 func (r *trackedRPC) checkEnd(err error) error {
-	if err == nil && r.begun.Load() && !r.trailed.Load() {
+	if err != nil || !r.begun.Load() {
+		return err
+	}
+	end := r.ended.Load()
+	switch {
+	case end != nil && end.Error != nil:
+		return end.Error
+	case end != nil && r.trailed.Load():
+		return nil
+	case r.Err() != nil:
+		return status.FromContextError(r.Err()).Err()
+	default:
 		return malformed("DialOptions: an interceptor has ended an RPC that the server has not")
 	}
-	return err
 }
 
 // countBegin counts the RPC as begun, once for all its attempts. What gRPC refuses

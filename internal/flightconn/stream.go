@@ -63,7 +63,7 @@ func (r *rpcCall) open(ctx context.Context, info *Info) (*stream, error) {
 		if err != nil {
 			return nil, err
 		}
-		rd, err := r.openReader(ctx, endpoint, nil)
+		rd, err := r.openReader(ctx, endpoint, nil, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -203,7 +203,9 @@ type rowSource struct {
 //
 // endpoint comes from the server and is judged as such: without a ticket it is
 // a malformed reply.
-func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, open func(context.Context, rowSource) (T, error)) (T, error) {
+//
+// prevOpened is for an endpoint among several: see awaitTurn.
+func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, prevOpened <-chan struct{}, open func(context.Context, rowSource) (T, error)) (T, error) {
 	var none T
 	if endpoint.ticket == nil {
 		return none, malformed("an endpoint without a ticket")
@@ -218,11 +220,11 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, ope
 		if own && failures.ownErr != nil {
 			continue
 		}
-		got, err := fetchAt(ctx, r, uri, open)
+		got, err := fetchAt(ctx, r, uri, prevOpened, open)
 		if err == nil {
 			return got, nil
 		}
-		if ctx.Err() != nil || len(uris)+endpoint.dropped == 1 && own || !mayTryNextLocation(err) {
+		if ctx.Err() != nil || len(uris)+endpoint.dropped == 1 && own || statementFailed(err) {
 			return none, withExpiry(endpoint, err)
 		}
 		failures.add(uri, err, own)
@@ -234,11 +236,14 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, ope
 // fetchAt opens the stream at one location. A location that may not be asked,
 // or cannot be reached, has sent nothing. Where open succeeds, its caller must
 // call rowSource.end; where it fails, that has been done.
-func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, open func(context.Context, rowSource) (T, error)) (T, error) {
+func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, prevOpened <-chan struct{}, open func(context.Context, rowSource) (T, error)) (T, error) {
+	var none T
 	if r.conn.isOwnLocation(uri) {
+		if err := awaitTurn(ctx, prevOpened); err != nil {
+			return none, err
+		}
 		return open(ctx, rowSource{channel: r.conn.channel, end: func() {}})
 	}
-	var none T
 	at, err := r.conn.cfg().resolveLocation(uri)
 	if err != nil {
 		return none, err

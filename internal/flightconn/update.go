@@ -8,6 +8,7 @@ import (
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
@@ -69,7 +70,7 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource) (putAnswers, 
 	if err != nil {
 		return answers, err
 	}
-	var received chan error
+	var received *callback.Call[struct{}]
 	endedEarly := false
 	for message != nil {
 		if err := stream.Send(message); eof.Reached(err) {
@@ -82,16 +83,17 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource) (putAnswers, 
 			return putAnswers{}, err
 		}
 		if message != nil && received == nil {
-			received = make(chan error, 1)
 			answers := &answers
-			go func() { received <- answers.receive(stream) }() // the end of the call ends it
+			received = callback.Go(callback.NoValue(func() error { return answers.receive(stream) })) // the end of the call ends it
 		}
 	}
 	if err := stream.CloseSend(); err != nil {
 		return putAnswers{}, err
 	}
 	if received != nil {
-		err = <-received
+		<-received.Done
+		received.Resume() // as an interceptor has ended
+		err = received.Err
 	} else {
 		err = answers.receive(stream)
 	}

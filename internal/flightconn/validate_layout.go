@@ -43,11 +43,16 @@ func withOwnDictionaries(batch arrow.RecordBatch) arrow.RecordBatch {
 			defer columns[i].Release()
 		}
 	}
+	return withColumns(batch, batch.Schema(), columns)
+}
+
+// withColumns is batch with another schema and columns. The caller must release it.
+func withColumns(batch arrow.RecordBatch, schema *arrow.Schema, columns []arrow.Array) arrow.RecordBatch {
 	var metadata arrow.Metadata
 	if with, ok := batch.(arrow.RecordBatchWithMetadata); ok {
 		metadata = with.Metadata()
 	}
-	return array.NewRecordBatchWithMetadata(batch.Schema(), columns, batch.NumRows(), metadata)
+	return array.NewRecordBatchWithMetadata(schema, columns, batch.NumRows(), metadata)
 }
 
 // ownData is a copy of an array's description, down to its children and

@@ -246,8 +246,8 @@ func alterEffect(toks []token, sql string) []Effect {
 }
 
 func dropEffect(toks []token, sql string) []Effect {
-	if at, _ := findObjectKind(toks); at < 0 {
-		return unknownEffect(toks, sql) // a secret, a variable
+	if at, _ := findObjectKind(toks); at < 0 || toks[at].is("MACRO", "FUNCTION") {
+		return unknownEffect(toks, sql) // a secret, a variable, or what may be temporary and not its own
 	}
 	return nil
 }

@@ -90,11 +90,13 @@ var inSession = []string{
 	"SELECT name, value FROM duckdb_settings() WHERE name NOT LIKE 'profil%' ORDER BY 1",
 	"SELECT current_database(), current_schema(), current_setting('search_path')",
 	"SELECT database_name FROM duckdb_databases() ORDER BY 1",
-	"SELECT table_name FROM duckdb_tables() WHERE temporary ORDER BY 1",
+	"SELECT table_name, sql FROM duckdb_tables() WHERE temporary ORDER BY 1",
+	"SELECT index_name FROM duckdb_indexes() WHERE database_name = 'temp' ORDER BY 1",
 	"SELECT view_name FROM duckdb_views() WHERE temporary AND NOT internal ORDER BY 1",
 	"SELECT sequence_name FROM duckdb_sequences() WHERE temporary ORDER BY 1",
 	"SELECT type_name FROM duckdb_types() WHERE database_name = 'temp' AND NOT internal ORDER BY 1",
 	"SELECT temp.main.m()", // duckdb_functions() takes 100 ms
+	"SELECT temp.main.mine_macro()",
 	"SELECT * FROM duckdb_prepared_statements() ORDER BY 1",
 	"SELECT * FROM duckdb_variables() ORDER BY 1",
 	"SELECT * FROM duckdb_secrets() ORDER BY 1",
@@ -213,8 +215,12 @@ func TestTheNextBorrowerFindsTheSessionAsOnConnectHasLeftIt(t *testing.T) {
 	findsItAsItWas(t, []string{
 		"DROP TABLE mine", "DROP VIEW yours", "CREATE TEMP TABLE IF NOT EXISTS mine (a INT)", "CREATE OR REPLACE TEMP TABLE mine (b INT)", "CREATE OR REPLACE TEMP VIEW yours AS SELECT 2",
 		"DROP TABLE mine; CREATE TEMP TABLE mine (b INT)", "CREATE TEMP TABLE another (a INT)", "CREATE TEMP VIEW another AS SELECT 1", "DROP TABLE t", "DROP TABLE IF EXISTS nosuch", "SET threads = 3",
+		"ALTER TABLE mine RENAME TO hers", "ALTER TABLE mine ADD COLUMN b INT", "ALTER VIEW yours RENAME TO hers", "CREATE UNIQUE INDEX i ON mine (a)", "DROP INDEX mine_a",
+		"DROP SEQUENCE mine_seq", "DROP TYPE mine_type", "DROP MACRO mine_macro", "ALTER TABLE t ADD COLUMN b INT", "CREATE TABLE n (a INT)", "CREATE INDEX i ON t (a)", "DROP SEQUENCE seq",
+		"CREATE TEMP TABLE x (a INT); ALTER TABLE x ADD COLUMN b INT",
 	}, func(ctx context.Context, s *flightpool.SessionHandle) error {
-		_, err := s.Update(ctx, "CREATE TEMP TABLE mine (a INT); CREATE TEMP VIEW yours AS SELECT 1; SET threads = 2")
+		_, err := s.Update(ctx, "CREATE TEMP TABLE mine (a INT); CREATE TEMP VIEW yours AS SELECT 1; CREATE INDEX mine_a ON mine (a); "+
+			"CREATE TEMP SEQUENCE mine_seq; CREATE TEMP TYPE mine_type AS ENUM ('a'); CREATE TEMP MACRO mine_macro() AS 1; SET threads = 2")
 		return err
 	})
 }

@@ -143,16 +143,34 @@ function showDetails(state) {
   showConnections(state, d, source);
 }
 
+// drawBorrower shows who has a connection, and on demand where it was borrowed.
+function drawBorrower(node, text, stack) {
+  if (!stack) { setText(node, text); return; }
+  let box = node.firstElementChild;
+  if (!box) {
+    box = document.createElement("details");
+    box.append(document.createElement("summary"), document.createElement("ol"));
+    node.replaceChildren(box);
+  }
+  const [summary, list] = box.children;
+  setText(summary, text || "unknown");
+  while (list.children.length > stack.length) list.lastChild.remove();
+  stack.forEach((frame, i) => {
+    if (!list.children[i]) list.append(document.createElement("li"));
+    setText(list.children[i], frame);
+  });
+}
+
 function showConnections(state, d, source) {
   const notes = [d.open > d.connections.length ? whole(d.connections.length) + " of " + whole(d.open) : whole(d.open) + " open"];
-  if (!d.traced) notes.push(source.kind === "pool" ? "without Page.Tracer nobody knows borrowers and statements" : "a registry knows no statements");
+  if (!d.traced) notes.push(source.kind === "pool" ? "without Page.Tracer nobody knows borrowers and statements" : "without Page.RegistryTracer nobody knows borrowers and statements");
   setText(byId("connections-note"), notes.join("; "));
   const known = d.traced ? "" : "unknown";
-  fill(byId("connections"), d.connections, (c, i) => c.id ? "c" + c.id : "row" + i, c => [
-    c.id ? String(c.id) : "–",
+  fill(byId("connections"), d.connections, c => c.id, c => [
+    String(c.id),
     { text: c.state, class: c.state === "idle" ? "soft" : "" },
     duration(seconds(state.now, c.used)),
-    { text: c.borrower || c.user || (c.state === "idle" ? "" : known), title: c.borrower || c.user || "" },
+    { make: () => document.createElement("div"), draw: node => drawBorrower(node, [c.user, c.borrower].filter(Boolean).join(" · ") || (c.state === "idle" ? "" : known), c.stack) },
     { text: [c.op, c.statement].filter(Boolean).join(" · ") || known, class: "text", title: c.statement || "" },
     c.running ? { text: duration(c.took) + ", runs", class: "" } : c.op ? duration(c.took || 0) : "",
     duration(seconds(state.now, c.opened)),
@@ -169,11 +187,11 @@ function showRest(state) {
     b.degraded ? { text: "the keeper cannot be reached", class: "bad" } : { text: "well", class: "good" },
     number(b.now.limit), number(b.now.used), number(b.now.in_use), number(b.now.waiting), number(b.counts.granted), number(b.counts.denied), number(b.counts.fallbacks),
   ], "");
-  setText(byId("slow-note"), state.slower_than < 0 ? "none are looked for" : "longer than " + duration(state.slower_than) + ", of pools with the page’s tracer");
-  fill(byId("slow"), state.slow, c => c.at + c.source + c.op + c.took, c => [
-    clock(c.at), c.source, c.op, { text: c.statement, class: "text", title: c.statement }, duration(c.took), duration(c.wait), duration(c.first_batch), whole(c.rows), { text: c.error || "", class: "bad" },
+  setText(byId("slow-note"), state.slower_than < 0 ? "none are looked for" : "longer than " + duration(state.slower_than) + ", of pools and registries with the page’s tracer");
+  fill(byId("slow"), state.slow, c => c.source + c.op + c.took + c.wait, c => [
+    clock(c.at), [c.source, c.user].filter(Boolean).join(" · "), c.op, { text: c.statement, class: "text", title: c.statement }, duration(c.took), duration(c.wait), duration(c.first_batch), whole(c.rows), { text: c.error || "", class: "bad" },
   ], "None so far.");
-  fill(byId("events"), state.events, e => e.at + e.source + e.text, e => [
+  fill(byId("events"), state.events, e => e.source + e.text, e => [
     clock(e.last), e.source, { text: e.text, class: e.grave ? "bad wrap" : "wrap" }, whole(e.count),
   ], "None so far.");
 }

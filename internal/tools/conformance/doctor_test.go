@@ -15,7 +15,7 @@ import (
 // with what is known of them.
 func TestTheDoctorSaysTheTruth(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "flightpool")
-	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../cmd/flightpool", "-o", program, ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../cmd/flightpool", "-race", "-o", program, ".") // as make test has compiled its packages
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 

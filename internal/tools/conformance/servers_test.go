@@ -79,7 +79,7 @@ func cutAll(l *memnet.Listener) {
 func adbcServer(t *testing.T) func(t *testing.T) (string, backendtest.Server) {
 	const pkg = "github.com/apache/arrow-adbc/go/adbc/driver/flightsql/cmd/testserver"
 	program := filepath.Join(t.TempDir(), "testserver")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, pkg).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", program, pkg).CombinedOutput() // as make test has compiled its packages
 	require.NoError(t, err, "%s", out)
 
 	// The shell sees to it that the server does not outlive this process.

@@ -53,6 +53,7 @@ func runProduct(ctx context.Context, cfg config, p *product, report *report) (ce
 		{rowHalfRead, s.halfRead},
 		{rowKilled, s.killed},
 		{rowRestart, s.restart},
+		{"flightpool doctor says the same", func(ctx context.Context) (cell, string, error) { return s.doctor(ctx, cells) }},
 		{"Close leaves nothing", func(ctx context.Context) (cell, string, error) { return works, "", s.pool.Close(ctx) }},
 	} {
 		limit, stop := context.WithTimeout(ctx, 3*time.Minute)

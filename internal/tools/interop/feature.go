@@ -22,6 +22,13 @@ type feature struct {
 	run func(ctx context.Context, p *product, c client, table string) (string, error)
 }
 
+// Rows of the table that are looked up by their names.
+const (
+	rowParams    = "parameters of a query"
+	rowCommit    = "a transaction, committed"
+	rowIngestion = "ingestion"
+)
+
 func features() []feature {
 	list := []feature{
 		{"values of a query", "", func(ctx context.Context, p *product, c client, _ string) (string, error) {
@@ -39,7 +46,7 @@ func features() []feature {
 			got, err := c.query(ctx, p.values, nil) // the client is as good as before
 			return got.text, err
 		}},
-		{"parameters of a query", "", func(ctx context.Context, p *product, c client, _ string) (string, error) {
+		{rowParams, "", func(ctx context.Context, p *product, c client, _ string) (string, error) {
 			params := numbers(7)
 			defer params.Release()
 			got, err := c.query(ctx, p.param, params)
@@ -51,9 +58,9 @@ func features() []feature {
 		}},
 		{"changes", stores(2), changes},
 		{"parameters of a change", stores(1), paramsOfChange},
-		{"a transaction, committed", stores(2), transaction(true)},
+		{rowCommit, stores(2), transaction(true)},
 		{"a transaction, rolled back", stores(0), transaction(false)},
-		{"ingestion", stores(3), ingestion},
+		{rowIngestion, stores(3), ingestion},
 	}
 	for _, call := range []catalogueCall{catalogs, schemas, tables, tableTypes, primaryKeys, sqlInfo} {
 		list = append(list, feature{string(call), "", func(ctx context.Context, p *product, c client, _ string) (string, error) {

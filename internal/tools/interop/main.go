@@ -28,6 +28,7 @@ import (
 type config struct {
 	venv       string // Python's virtual environment
 	duckserver string // the program
+	flightpool string // the program
 	jdbc       string // the driver's jar; empty: leave JDBC out
 	data       string // examples/data
 	clients    string // the clients' sources
@@ -45,6 +46,7 @@ func main() {
 	var cfg config
 	flag.StringVar(&cfg.venv, "venv", "", "virtual environment with clients/requirements.txt")
 	flag.StringVar(&cfg.duckserver, "duckserver", "", "the program of testserver/duckdb/cmd/duckserver")
+	flag.StringVar(&cfg.flightpool, "flightpool", "", "the program of cmd/flightpool")
 	flag.StringVar(&cfg.jdbc, "jdbc", "", "jar of the JDBC driver for Flight SQL (none: JDBC is left out)")
 	flag.StringVar(&cfg.data, "data", "../../../examples/data", "folder of the sample data")
 	flag.StringVar(&cfg.clients, "clients", "clients", "folder of the clients' sources")

@@ -51,6 +51,15 @@ func (p *product) uri(addr string) string {
 	return u.String()
 }
 
+// dsn is the same with the credentials, as a command takes it.
+func (p *product) dsn(addr string) string {
+	u := url.URL{Scheme: "grpc", Host: addr}
+	if p.user != "" {
+		u.User = url.UserPassword(p.user, p.password)
+	}
+	return u.String()
+}
+
 // pool makes a pool on the product at addr.
 func (p *product) pool(ctx context.Context, addr string, cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
 	cfg.HealthCheck.SQL = p.probe

@@ -102,6 +102,7 @@ func TestThePageIsUsedFromTheKeyboard(t *testing.T) {
 	b.eval(t, where, &focus)
 	require.Equal(t, "all/lake", title)
 	require.True(t, strings.HasPrefix(focus, "all/lake"), "the focus stays: %s", focus)
+	b.openStack(t)
 	b.do(t, chromedp.Focus("#pause", chromedp.ByQuery), chromedp.KeyEvent(" "))
 	var pressed string
 	b.eval(t, `document.getElementById("pause").getAttribute("aria-pressed") + document.getElementById("status").textContent`, &pressed)
@@ -112,6 +113,21 @@ func TestThePageIsUsedFromTheKeyboard(t *testing.T) {
 	b.eval(t, `document.querySelector("figure svg").getAttribute("aria-label")`, &label)
 	require.Contains(t, label, "last hour")
 	require.Empty(t, b.complaints())
+}
+
+// openStack finds out from the keyboard who has borrowed a connection. It stays in sight while
+// the page goes on.
+func (b *browser) openStack(t *testing.T) {
+	require.NoError(t, b.hold(t, 1))
+	b.do(t, chromedp.Focus(`#sources a[href="#warehouse"]`, chromedp.ByQuery), chromedp.KeyEvent(kb.Enter))
+	b.eval(t, shown, nil)
+	b.eval(t, shown, nil)
+	b.do(t, chromedp.Focus("#connections summary", chromedp.ByQuery), chromedp.KeyEvent(kb.Enter))
+	b.eval(t, shown, nil)
+	b.eval(t, shown, nil)
+	var stack string
+	b.eval(t, `[...document.querySelectorAll("#connections details[open] li")].map(li => li.innerText).join("\n")`, &stack)
+	require.Regexp(t, `(?m)^github\.com/flightpool/flightpool/internal/tools/poolz\.\(\*browser\)\.hold rig_test\.go:\d+$`, stack)
 }
 
 func TestThePageIsAccessible(t *testing.T) {

@@ -80,9 +80,11 @@ func open(t *testing.T) *browser {
 	ctx := context.WithoutCancel(t.Context())
 	page := poolz.New(poolz.Config{SlowerThan: 100 * time.Millisecond})
 	t.Cleanup(page.Close)
-	b := &browser{srv: srv, reg: registry.New()}
+	b := &browser{srv: srv}
+	b.reg, err = registry.NewWith(registry.Config{Tracer: page.RegistryTracer("all")})
+	require.NoError(t, err)
 	leases := lease.NewLeases("warehouse", 10)
-	b.pool, err = flightpool.New(ctx, srv.URI(), flightpool.Config{MaxSize: 6, Tracer: page.Tracer("warehouse"), Leases: leases, AcquireTimeout: time.Minute})
+	b.pool, err = flightpool.New(ctx, srv.URI(), flightpool.Config{MaxSize: 6, Tracer: page.Tracer("warehouse"), Leases: leases, AcquireTimeout: time.Minute, LeakAfter: time.Hour})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, stop := context.WithTimeout(ctx, time.Second)

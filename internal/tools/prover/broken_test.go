@@ -44,6 +44,12 @@ var broken = []struct {
 	{"the session's proof is not compared", "swanlake", "session/proof.go", []string{
 		"case p.state == proofHeld && (n != accessRead || idle >= maxProofAge):", "case false:",
 	}},
+	{"a prepared session is not proven", "strict", "session/keep.go", []string{
+		"if err := k.compare(ctx, tx); err != nil {\n\t\t\treturn err\n\t\t}", "_ = tx",
+	}},
+	{"what a borrower drops of a prepared session stays dropped", "dremio", "session/cleanup.go", []string{
+		"d.changedObjects && s.tempsAtStart() != noTemps", "false",
+	}},
 	{"each call takes the youngest token", "gizmosql", "internal/flightconn/channel.go", []string{
 		"opts ...grpc.CallOption) error {\n\tctx, rpc", "opts ...grpc.CallOption) error {\n\tch.takeYoungest(ctx)\n\tctx, rpc",
 		"func (id *identity) credential()", "func (ch *channel) takeYoungest(ctx context.Context) {\n" +

@@ -20,6 +20,9 @@
 //	a commit
 //	look
 //
+// With a line such as "onconnect plain" Config.OnConnect prepares each session, and what
+// is run in any other breaks a promise.
+//
 // A step "answer CODE POINT before|after SKIP TIMES TEXT" has the RPC of that name,
 // or any, answered with a status in place of the server's own answer, before the
 // server has heard of it or when it is through with it. "answers off" ends that:

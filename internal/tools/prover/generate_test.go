@@ -90,6 +90,15 @@ func generate(seed uint64) program {
 	for i := range p.steps {
 		p.steps[i].beside = g.mixed && p.steps[i].concerns() && g.IntN(4) == 0
 	}
+	if g.profile.SessionKey != testserver.ByCall && g.IntN(3) == 0 { // drawn last: the rest of a seed's program is the same without
+		p.prepare = g.pick("plain", "begun", "row", "prepared")
+		for at := g.IntN(2 * len(p.steps)); at < len(p.steps); at++ {
+			if who := p.steps[at].who; p.steps[at].verb == "acquire" { // to be given back, and seen to
+				p.steps = slices.Insert(p.steps, at+1, step{who: who, verb: "unmake"}, step{who: who, verb: "close"}, step{verb: "look"}, step{who: who, verb: "acquire"})
+				break
+			}
+		}
+	}
 	skip := strings.Fields(os.Getenv("PROVE_SKIP"))
 	p.steps = slices.DeleteFunc(p.steps, func(s step) bool { return slices.Contains(skip, s.verb) })
 	return p

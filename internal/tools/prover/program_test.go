@@ -14,6 +14,7 @@ type program struct {
 	max     int           // Config.MaxSize
 	min     int           // Config.MinIdle
 	check   time.Duration // Config.HealthCheck.Interval, negative: off
+	prepare string        // how Config.OnConnect prepares each session, empty: not at all
 	steps   []step
 }
 
@@ -47,6 +48,9 @@ func (s step) String() string {
 func (p program) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "profile %s\nauth %s\nmax %d\nmin %d\ncheck %v\n", p.profile, p.auth, p.max, p.min, p.check)
+	if p.prepare != "" {
+		fmt.Fprintf(&b, "onconnect %s\n", p.prepare)
+	}
 	for _, s := range p.steps {
 		fmt.Fprintln(&b, s)
 	}
@@ -67,6 +71,8 @@ func parse(text string) (program, error) {
 			p.profile = words[1]
 		case words[0] == "auth" && len(words) == 2:
 			p.auth = words[1]
+		case words[0] == "onconnect" && len(words) == 2:
+			p.prepare = words[1]
 		case words[0] == "max" && len(words) == 2:
 			p.max, err = strconv.Atoi(words[1])
 		case words[0] == "min" && len(words) == 2:

@@ -142,6 +142,8 @@ func (w *world) doSession(s step, a *actor) {
 		w.leave(s, a, "CREATE TEMP TABLE IF NOT EXISTS tmp (v BIGINT)")
 	case "use":
 		w.leave(s, a, "USE memory.other")
+	case "unmake": // what OnConnect has made
+		w.leave(s, a, "DROP TABLE IF EXISTS temp.main.mine")
 	case "prepare", "decoy", "decoyread":
 		w.prepare(s, a)
 	case "run":
@@ -249,22 +251,28 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 	}
 }
 
-// isHome sees to it that what an actor has run, where so many statements were run
-// earlier, was in the session in which it has something to lose. A session that answers
-// the proof and ends before the statement comes is replaced unseen. A read goes without a
-// proof for 5 s after the session was heard of, as proveSession says.
+// isHome sees to it that what was run, where so many statements were run earlier, was in
+// the session in which its actor has something to lose, and in one that OnConnect has
+// prepared. A session that answers the proof and ends before the statement comes is
+// replaced unseen. A read goes without a proof for 5 s after the session was heard of, as
+// proveSession says, or after the last proof of a prepared one.
 func (w *world) isHome(s step, a *actor, sql string, earlier int) {
-	if a == nil || a.home == 0 {
-		return
-	}
 	all := w.srv.Ledger().Statements()
-	began := all[slices.IndexFunc(all, func(st testserver.Statement) bool { return st.SQL == sql })].Began
-	heardOf := func(st testserver.Statement) bool {
-		return st.Session == a.home && s.verb == "read" && began.Sub(st.Began) < 5*time.Second
+	ran := w.lastRun(sql)
+	read := strings.HasPrefix(sql, "SELECT")
+	young := func(st testserver.Statement) bool { return read && ran.Began.Sub(st.Began) < 5*time.Second }
+	if a != nil && a.home != 0 && ran.Session != a.home {
+		proven := func(st testserver.Statement) bool { return st.Session == a.home }
+		heardOf := func(st testserver.Statement) bool { return proven(st) && young(st) }
+		if !slices.ContainsFunc(all[earlier:], proven) && !slices.ContainsFunc(all, heardOf) {
+			w.breaks("statement in another session", "%q ran in session %d, what its handle has is in session %d", s, ran.Session, a.home)
+		}
 	}
-	proven := func(st testserver.Statement) bool { return st.Session == a.home }
-	if id := w.sessionOf(sql); id != a.home && !slices.ContainsFunc(all[earlier:], proven) && !slices.ContainsFunc(all, heardOf) {
-		w.breaks("statement in another session", "%q ran in session %d, what its handle has is in session %d", s, id, a.home)
+	proven := func(st testserver.Statement) bool {
+		return st.Peer == ran.Peer && isProof(st) && isPrepared(st, all) && (st.ID > earlier || young(st))
+	}
+	if w.program.prepare != "" && !isPrepared(ran, all) && !slices.ContainsFunc(all, proven) && (w.profile.UnknownTxOK || !begunBehindProof(ran, all)) {
+		w.breaks("statement in an unprepared session", "%q ran in session %d: %s", s, ran.Session, sql)
 	}
 }
 
@@ -397,19 +405,37 @@ func drain(res *flightpool.QueryResult, err error) error {
 	return res.Err()
 }
 
-// look is what a borrower sees of those before.
+// look is what a borrower sees of those before, and of OnConnect. A session that was
+// replaced since its last proof shows nothing.
 func (w *world) look(s step, a *actor, q statements) {
+	w.looks++
+	colour, place := "(null)", "memory.main"
+	if w.program.prepare != "" {
+		colour, place = "blue", preparedPlace
+	}
+	number, earlier := w.looks, len(w.srv.Ledger().Statements())
+	ask := func(ctx context.Context, sql string) (v []string, ok bool) {
+		sql = fmt.Sprintf("%s -- look %d", sql, number)
+		v, err := values(q.Query(ctx, sql))
+		if err != nil {
+			return v, false
+		}
+		w.turn.Lock()
+		defer w.turn.Unlock()
+		w.isHome(s, a, sql, earlier)
+		return v, w.program.prepare == "" || isPrepared(w.lastRun(sql), w.srv.Ledger().Statements())
+	}
 	_ = w.call(s, func(ctx context.Context) error {
 		if w.program.auth == "token" && w.profile.SessionKey == testserver.ByBearer {
 			return nil // whoever has the token has the session
 		}
-		if v, err := values(q.Query(ctx, "SELECT current_setting('colour')")); err == nil && !a.has("set") && len(v) == 1 && v[0] != "(null)" {
+		if v, ok := ask(ctx, "SELECT current_setting('colour')"); ok && !a.has("set") && len(v) == 1 && v[0] != colour {
 			w.breaks("setting of another", "%q sees colour %v", s, v)
 		}
-		if v, err := values(q.Query(ctx, "SELECT current_database(), current_schema()")); err == nil && !a.has("use") && strings.Join(v, ".") != "memory.main" {
+		if v, ok := ask(ctx, "SELECT current_database(), current_schema()"); ok && !a.has("use") && strings.Join(v, ".") != place {
 			w.breaks("catalogue of another", "%q is in %v", s, v)
 		}
-		if v, err := values(q.Query(ctx, "SELECT * FROM "+w.table)); err == nil {
+		if v, ok := ask(ctx, "SELECT * FROM "+w.table); ok {
 			w.turn.Lock()
 			w.seen(s, a, v)
 			w.turn.Unlock()
@@ -424,6 +450,11 @@ func (w *world) look(s step, a *actor, q statements) {
 		}
 		if _, err := values(q.Query(ctx, "SELECT * FROM tmp")); err == nil && !a.has("temp") {
 			w.breaks("temporary table of another", "%q sees it", s)
+		}
+		if w.program.prepare != "" && !w.evicts && !a.has("unmake") {
+			if _, err := values(q.Query(ctx, "SELECT * FROM mine")); err != nil && strings.Contains(err.Error(), "mine does not exist") {
+				w.breaks("temporary table taken away", "%q: %v", s, err)
+			}
 		}
 		return nil
 	})
@@ -750,13 +781,16 @@ func (w *world) atHome(a *actor, sql string) {
 }
 
 // sessionOf is the session that has run a statement last, 0 if none has.
-func (w *world) sessionOf(sql string) int {
+func (w *world) sessionOf(sql string) int { return w.lastRun(sql).Session }
+
+// lastRun is when a statement was run last, zero if never.
+func (w *world) lastRun(sql string) testserver.Statement {
 	for _, st := range slices.Backward(w.srv.Ledger().Statements()) {
 		if st.SQL == sql && st.State == testserver.Done {
-			return st.Session
+			return st
 		}
 	}
-	return 0
+	return testserver.Statement{}
 }
 
 func (w *world) run(s step, a *actor) {

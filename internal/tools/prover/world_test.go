@@ -51,6 +51,8 @@ type world struct {
 	tokens            map[int64]*token
 	timers            []*time.Timer
 	tokenNo, asides   int
+	looks             int
+	evicts            bool           // the server takes sessions away
 	parallel          bool           // steps are carried out beside others
 	turn              turn           // of the steps that are carried out beside each other
 	running           sync.WaitGroup // steps beside the others
@@ -137,6 +139,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	}
 	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, tokens: map[int64]*token{}, clashes: map[int64]*tx{}, calm: true, answers: &answers{}, turn: make(turn, 1)}
 	for _, s := range p.steps {
+		w.evicts = w.evicts || s.verb == "evict" || s.arg(0) == "evict"
 		w.parallel = w.parallel || s.beside || strings.HasPrefix(s.verb, "keep") // whose connection is in use when the call is over
 		switch s.verb {
 		case "fault", "kill", "goaway", "evict", "expire":
@@ -180,6 +183,10 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	w.admin("CREATE TABLE memory.side (v BIGINT)")
 	w.admin("INSERT INTO " + w.hot + " VALUES (0)")
 	w.admin("CREATE SCHEMA memory.other")
+	w.admin("CREATE SCHEMA " + preparedPlace)
+	if p.prepare != "" {
+		cfg.OnConnect = w.onConnect
+	}
 	cfg.Dialer = w.srv.Dial
 	w.pool, err = flightpool.New(t.Context(), w.srv.URI(), cfg)
 	return w, err

@@ -28,7 +28,7 @@ func (p *Reader) Fail() {
 
 // Peek is the next word in capitals, or "".
 func (p *Reader) Peek() string {
-	if p.Err != nil || p.At >= len(p.Tokens) {
+	if p.Err != nil || p.At >= len(p.Tokens) || p.Tokens[p.At][0] == '\'' { // a text may be of megabytes
 		return ""
 	}
 	return strings.ToUpper(p.Tokens[p.At])
@@ -37,7 +37,7 @@ func (p *Reader) Peek() string {
 // Accept takes the words if they come next.
 func (p *Reader) Accept(words ...string) bool {
 	for i, w := range words {
-		if p.Err != nil || p.At+i >= len(p.Tokens) || strings.ToUpper(p.Tokens[p.At+i]) != w {
+		if p.Err != nil || p.At+i >= len(p.Tokens) || !strings.EqualFold(p.Tokens[p.At+i], w) {
 			return false
 		}
 	}
@@ -109,15 +109,15 @@ func Split(sql string) []string {
 			}
 			continue
 		case c == '\'' || c == '"':
-			for end < len(sql) && (sql[end] != c || end+1 < len(sql) && sql[end+1] == c) {
-				if sql[end] == c {
-					end++ // a doubled quote
+			for {
+				quote := strings.IndexByte(sql[end:], c)
+				if quote < 0 {
+					return append(toks, "?unterminated text?")
 				}
-				end++
-			}
-			end = min(end+1, len(sql))
-			if sql[end-1] != c || end == i+1 {
-				return append(toks, "?unterminated text?")
+				if end += quote + 1; end == len(sql) || sql[end] != c {
+					break
+				}
+				end++ // a doubled quote
 			}
 		case isPart(c):
 			for end < len(sql) && isPart(sql[end]) {
@@ -185,8 +185,10 @@ func CountParams(sql string) int {
 	for _, tok := range Split(sql) {
 		if tok == "?" {
 			n++
-		} else if number, err := strconv.Atoi(strings.TrimPrefix(tok, "$")); tok[0] == '$' && err == nil {
-			highest = max(highest, min(number, MaxParams))
+		} else if tok[0] == '$' {
+			if number, err := strconv.Atoi(tok[1:]); err == nil {
+				highest = max(highest, min(number, MaxParams))
+			}
 		}
 	}
 	return n + highest

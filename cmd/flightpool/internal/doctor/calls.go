@@ -22,16 +22,19 @@ func (e *exam) prepared(ctx context.Context) {
 	const subject = "parameters"
 	pool, _, err := e.pool(ctx, nil)
 	if err != nil {
+		e.failed(subject, err)
 		return
 	}
 	defer closePool(ctx, pool)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var first error
-	for _, sql := range []string{"SELECT ? AS x", "SELECT CAST(? AS BIGINT) AS x", "SELECT CAST($1 AS BIGINT) AS x"} {
+	for _, sql := range []string{"SELECT ? AS x", "SELECT CAST(? AS BIGINT) AS x", "SELECT CAST($1 AS BIGINT) AS x", "VALUES CAST(? AS BIGINT)"} {
 		var value any
 		if err := pool.QueryRow(ctx, sql, int64(42)).Scan(&value); err != nil {
-			first = cmp.Or(first, err)
+			if first = cmp.Or(first, err); !refused(err) {
+				break
+			}
 			continue
 		}
 		if text := fmt.Sprint(value); text == "42" {
@@ -41,7 +44,7 @@ func (e *exam) prepared(ctx context.Context) {
 		}
 		return
 	}
-	e.found(subject, no, "%s", firstLine(first))
+	e.failed(subject, first)
 }
 
 // slowQueries take seconds on some servers, and fail soon on others.
@@ -74,6 +77,7 @@ func (e *exam) cancelling(ctx context.Context) {
 		}
 	})
 	if err != nil {
+		e.failed(subject, err)
 		return
 	}
 	defer closePool(ctx, pool)
@@ -132,6 +136,7 @@ func (e *exam) ingestion(ctx context.Context) {
 	}
 	l, err := e.connect(ctx, nil)
 	if err != nil {
+		e.failed(subject, err)
 		return
 	}
 	defer l.close(ctx)
@@ -139,6 +144,9 @@ func (e *exam) ingestion(ctx context.Context) {
 		table := e.name()
 		var n int64
 		if n, err = ingest(ctx, l, table, temporary); err != nil {
+			if !refused(err) {
+				break
+			}
 			continue
 		}
 		stored := l.count(ctx, table, backend.Call{})
@@ -152,7 +160,7 @@ func (e *exam) ingestion(ctx context.Context) {
 		}
 		return
 	}
-	e.found(subject, no, "%s", firstLine(err))
+	e.failed(subject, err)
 }
 
 func ingest(ctx context.Context, l *link, table string, temporary bool) (int64, error) {
@@ -179,6 +187,7 @@ func (e *exam) requests(ctx context.Context) {
 	const subject = "largest request"
 	l, err := e.connect(ctx, nil)
 	if err != nil {
+		e.failed(subject, err)
 		return
 	}
 	defer func() { l.close(ctx) }()
@@ -194,6 +203,23 @@ func (e *exam) requests(ctx context.Context) {
 		taken = size
 	}
 	e.found(subject, fmt.Sprintf("%d MiB", taken>>20), "or more: a pool sends no larger one")
+}
+
+// failed tells of a subject of which no try succeeded: the server refused it, or
+// nothing is known.
+func (e *exam) failed(subject string, err error) {
+	verdict := unknown
+	if refused(err) {
+		verdict = no
+	}
+	e.found(subject, verdict, "%s", firstLine(err))
+}
+
+// refused reports whether the server has answered, and with a refusal: of a
+// handle that it gave out just before, too.
+func refused(err error) bool {
+	fault := backend.FaultIn(err)
+	return fault == backend.FaultStatement || fault == backend.FaultUnsupported || fault == backend.FaultSession
 }
 
 func firstLine(err error) string {

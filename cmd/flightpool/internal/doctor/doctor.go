@@ -186,6 +186,7 @@ func (e *exam) authentication(ctx context.Context) {
 	}
 	named, err := e.connect(ctx, nil)
 	if err != nil {
+		e.failed("authentication", err)
 		return
 	}
 	defer named.close(ctx)

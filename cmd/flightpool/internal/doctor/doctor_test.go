@@ -14,7 +14,7 @@ import (
 )
 
 // examine examines a server of a profile in virtual time.
-func examine(t *testing.T, profile testserver.Profile, change func(*Options)) (*Report, *testserver.Server) {
+func examine(t *testing.T, profile testserver.Profile, change func(*Options), faults ...testserver.Fault) (*Report, *testserver.Server) {
 	t.Helper()
 	server := testserver.Options{Profile: profile, Listen: testserver.InMemory, Users: map[string]string{"app": "secret"}}
 	if profile.Handshake == testserver.NoToken {
@@ -23,6 +23,9 @@ func examine(t *testing.T, profile testserver.Profile, change func(*Options)) (*
 	srv, err := testserver.Start(server)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, srv.Close()) })
+	for _, fault := range faults {
+		srv.Faults().Set(fault)
+	}
 	opts := Options{Target: srv.URI(), Config: flightpool.Config{
 		Auth:   flightpool.BasicAuth("app", "secret"),
 		Dialer: srv.Dial,
@@ -152,4 +155,20 @@ func TestTheConfigIsGo(t *testing.T) {
 		r, _ = examine(t, testserver.Profile{SessionKey: testserver.ByPeerIP}, nil)
 		require.Contains(t, r.Go(""), "MaxSize: 1,")
 	})
+}
+
+// A call that the server does not answer, or whose connection breaks, says nothing of what the server has.
+func TestWhatIsNotAnsweredIsUnknown(t *testing.T) {
+	for on, subject := range map[testserver.Point]string{
+		testserver.OnPrepare: "parameters", testserver.OnDoPut: "ingestion", testserver.OnBegin: "transactions", testserver.OnEnd: "transactions",
+	} {
+		for name, effect := range map[string]testserver.Effect{"silent": testserver.Hang(), "broken": testserver.Kill()} {
+			t.Run(string(on)+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r, _ := examine(t, testserver.Strict(), nil, testserver.Fault{On: on, Do: effect})
+					require.Equal(t, unknown, r.Verdict(subject), "%+v", r.Findings)
+				})
+			})
+		}
+	}
 }

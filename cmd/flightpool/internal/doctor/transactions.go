@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -16,7 +17,7 @@ func (e *exam) transactions(ctx context.Context) {
 		return
 	}
 	defer l.close(ctx)
-	id, err := l.conn.Begin(ctx)
+	id, err := l.begin(ctx)
 	switch {
 	case err != nil && backend.FaultIn(err) == backend.FaultUnsupported:
 		e.found(subject, no, "the server has none")
@@ -31,8 +32,8 @@ func (e *exam) transactions(ctx context.Context) {
 	if _, err := l.query(ctx, e.probe, backend.Call{Tx: backend.TxID(wrong)}); err == nil {
 		lies = append(lies, "a statement of an unknown transaction runs")
 	}
-	_ = l.conn.EndTx(ctx, id, false) // nothing was done
-	if refuses, err := l.conn.RejectsUnknownTx(ctx); err == nil && !refuses {
+	_ = l.end(ctx, id, false) // nothing was done
+	if refuses, err := l.refusesUnknown(ctx); err == nil && !refuses {
 		lies = append(lies, "the end of an unknown transaction succeeds")
 	}
 	if e.ReadOnly {
@@ -44,7 +45,12 @@ func (e *exam) transactions(ctx context.Context) {
 		e.verdict(lies, unknown, "no temporary table can be made to find out more")
 		return
 	}
-	lies = append(lies, e.outcomes(ctx, l, table)...)
+	more, err := e.outcomes(ctx, l, table)
+	lies = append(lies, more...)
+	if err != nil {
+		e.verdict(lies, unknown, "a transaction that should succeed fails: "+firstLine(err))
+		return
+	}
 	more, isolated := e.isolation(ctx, l)
 	lies = append(lies, more...)
 	e.verdict(lies, "honest", isolated)
@@ -58,10 +64,11 @@ func (e *exam) verdict(lies []string, otherwise, detail string) {
 	e.found("transactions", otherwise, "%s", detail)
 }
 
-// outcomes compares what the ends of transactions say with what is stored.
-func (e *exam) outcomes(ctx context.Context, l *link, table string) (lies []string) {
+// outcomes compares what the ends of transactions say with what is stored. Its
+// error is that of a statement or an end which should succeed.
+func (e *exam) outcomes(ctx context.Context, l *link, table string) (lies []string, err error) {
 	inTx := func(statements []string, commit bool) (failed, ended error) {
-		id, err := l.conn.Begin(ctx)
+		id, err := l.begin(ctx)
 		if err != nil {
 			return err, err
 		}
@@ -70,21 +77,29 @@ func (e *exam) outcomes(ctx context.Context, l *link, table string) (lies []stri
 				failed = err
 			}
 		}
-		return failed, l.conn.EndTx(ctx, id, commit)
+		return failed, l.end(ctx, id, commit)
 	}
 	insert := func(value string) string { return "INSERT INTO " + table + " VALUES (" + value + ")" }
-	if failed, err := inTx([]string{insert("1")}, false); failed == nil && err == nil && l.count(ctx, table, backend.Call{}) != 0 {
+	failed, err := inTx([]string{insert("1")}, false)
+	if failed != nil || err != nil {
+		return nil, cmp.Or(err, failed)
+	}
+	if l.count(ctx, table, backend.Call{}) != 0 {
 		lies = append(lies, "a rollback undoes nothing")
 	}
-	if failed, err := inTx([]string{insert("2")}, true); failed == nil && err == nil && l.count(ctx, table, backend.Call{}) != 1 {
+	failed, err = inTx([]string{insert("2")}, true)
+	if failed != nil || err != nil {
+		return lies, cmp.Or(err, failed)
+	}
+	if l.count(ctx, table, backend.Call{}) != 1 {
 		lies = append(lies, "a commit stores nothing")
 	}
 	before := l.count(ctx, table, backend.Call{})
-	failed, err := inTx([]string{insert("3"), insert("3")}, true) // the key is there already
+	failed, err = inTx([]string{insert("3"), insert("3")}, true) // the key is there already
 	if failed != nil && err == nil && l.count(ctx, table, backend.Call{}) == before {
 		lies = append(lies, "the commit of an aborted transaction succeeds and stores nothing")
 	}
-	return lies
+	return lies, nil // an aborted transaction's commit may well fail
 }
 
 // isolation looks at a transaction from another connection.
@@ -103,13 +118,13 @@ func (e *exam) isolation(ctx context.Context, l *link) (lies []string, seen stri
 	if other.count(ctx, table, backend.Call{}) != 0 {
 		return nil, unseen // a database of its own
 	}
-	id, err := l.conn.Begin(ctx)
+	id, err := l.begin(ctx)
 	if err != nil {
 		return nil, unseen
 	}
 	err = e.change(ctx, l, "INSERT INTO "+table+" VALUES (1)", backend.Call{Tx: id})
 	during := other.count(ctx, table, backend.Call{})
-	if ended := l.conn.EndTx(ctx, id, true); err != nil || ended != nil {
+	if ended := l.end(ctx, id, true); err != nil || ended != nil {
 		return nil, unseen
 	}
 	if other.count(ctx, table, backend.Call{}) != 1 {
@@ -119,4 +134,24 @@ func (e *exam) isolation(ctx context.Context, l *link) (lies []string, seen stri
 		lies = append(lies, "what is not committed is seen by another connection")
 	}
 	return lies, "another connection sees it once it is committed"
+}
+
+// begin, end and refusesUnknown are the connection's, with the patience of one try.
+
+func (l *link) begin(ctx context.Context) (backend.TxID, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return l.conn.Begin(ctx)
+}
+
+func (l *link) end(ctx context.Context, id backend.TxID, commit bool) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return l.conn.EndTx(ctx, id, commit)
+}
+
+func (l *link) refusesUnknown(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return l.conn.RejectsUnknownTx(ctx)
 }

@@ -1,0 +1,122 @@
+package flightconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/flightpool/flightpool/internal/eof"
+)
+
+// part is one endpoint of a merged result.
+type part struct {
+	opened  chan struct{}    // closed when schema or err is known
+	batches chan queuedBatch // closed at the end; err tells why
+	usage   partUsage
+	schema  *arrow.Schema
+	err     error
+
+	ownFirst   bool            // it is tried first on the connection's own transport
+	prevOpened <-chan struct{} // closed when the part before that may use that has been opened; nil: there is none
+}
+
+type queuedBatch struct {
+	arrow.RecordBatch
+	bytes int64 // of the budget
+}
+
+// errAllocatorExited says that Config.Allocator has panicked, or ended the goroutine.
+var errAllocatorExited = errors.New("the allocator has panicked or ended its goroutine (runtime.Goexit)")
+
+// read fetches the endpoint into p.batches.
+//
+// INVARIANT: without p.err the endpoint was read to its end.
+func (p *part) read(ctx context.Context, m *mergedSource, takeEndpoint func() (*FlightEndpoint, error)) {
+	opened, err := false, errAllocatorExited
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			err = fmt.Errorf("%w: %v", errAllocatorExited, panicked)
+		}
+		if err != nil {
+			p.err = err
+		}
+		if !opened {
+			close(p.opened)
+		}
+		m.budget.partEnded(&p.usage)
+		close(p.batches)
+		if ctx.Err() != nil {
+			p.drain()
+		}
+	}()
+	rd, failed := p.open(ctx, m, takeEndpoint)
+	if failed != nil {
+		err = failed
+		return
+	}
+	defer rd.release()
+	if rd.schema() == nil {
+		err = nil
+		return // it has no rows either
+	}
+	p.schema = rd.schema()
+	close(p.opened)
+	opened = true
+	err = p.readBatches(ctx, m, rd)
+}
+
+// readBatches reads the batches.
+func (p *part) readBatches(ctx context.Context, m *mergedSource, rd *reader) error {
+	for {
+		err := m.budget.reserve(ctx, &p.usage, 0) // so that no message is received that does not fit
+		var batch arrow.RecordBatch
+		if err == nil {
+			batch, err = rd.next()
+		}
+		if eof.Reached(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		batch.Retain()
+		select {
+		case p.batches <- queuedBatch{batch, m.budget.batchQueued(&p.usage)}:
+		case <-ctx.Done():
+			batch.Release()
+			return ctx.Err()
+		}
+	}
+}
+
+// open opens the endpoint. An endpoint that has to wait for its turn is taken after that,
+// since it is renewed until then.
+func (p *part) open(ctx context.Context, m *mergedSource, takeEndpoint func() (*FlightEndpoint, error)) (*reader, error) {
+	if p.ownFirst {
+		if err := awaitTurn(ctx, p.prevOpened); err != nil {
+			return nil, err
+		}
+	}
+	endpoint, err := takeEndpoint()
+	if err != nil {
+		return nil, err
+	}
+	reserve := func(bytes int64) error { return m.budget.reserve(ctx, &p.usage, bytes) }
+	return m.call.openReader(ctx, endpoint, p.prevOpened, reserve)
+}
+
+func (p *part) drain() {
+	for {
+		select {
+		case batch, ok := <-p.batches:
+			if !ok {
+				return
+			}
+			batch.Release()
+		default:
+			return
+		}
+	}
+}

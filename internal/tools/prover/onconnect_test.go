@@ -1,0 +1,83 @@
+package prover
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// What OnConnect sets, and where it leads. preparedBy comes last, and nothing else does
+// that to a session.
+const (
+	preparedBy    = "CREATE TEMP TABLE IF NOT EXISTS mine (v BIGINT)"
+	preparedPlace = "memory.prepared"
+)
+
+// onConnect prepares a session. What else it does is as the program says.
+func (w *world) onConnect(ctx context.Context, s *flightpool.SessionHandle) error {
+	begin := func(ctx context.Context, s *flightpool.SessionHandle) error {
+		_, err := s.Update(ctx, "SET colour = 'blue'")
+		if err == nil {
+			_, err = s.Update(ctx, "USE "+preparedPlace)
+		}
+		return err
+	}
+	var err error
+	if w.program.prepare == "begun" {
+		err = s.WithTransaction(ctx, begin)
+	}
+	if w.program.prepare != "begun" || backend.FaultIn(err) == flightpool.FaultUnsupported { // it has no transactions
+		err = begin(ctx, s)
+	}
+	if err == nil && w.program.prepare == "prepared" { // and is not closed
+		_, err = s.PrepareQuery(ctx, "SELECT * FROM generate(7, 2)")
+	}
+	if err == nil {
+		_, err = s.Update(ctx, preparedBy)
+	}
+	if w.program.prepare == "row" { // which ends behind it
+		err = cmp.Or(err, s.QueryRow(ctx, "SELECT 1").Scan(new(int64)))
+	}
+	return err
+}
+
+// isPrepared reports whether a statement was run in a session that OnConnect had prepared.
+func isPrepared(ran testserver.Statement, all []testserver.Statement) bool {
+	for _, st := range all {
+		if st.SQL == preparedBy && st.State == testserver.Done && st.Session == ran.Session && st.ID <= ran.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// isProof reports whether a statement is one by which a session shows itself.
+func isProof(st testserver.Statement) bool {
+	return strings.HasPrefix(st.SQL, "SELECT '") && st.State == testserver.Done
+}
+
+// begunBehindProof reports whether the transaction that a statement names was begun right
+// behind the proof of a prepared session. A server that knows its transactions by their
+// ids takes no proof inside of one: that a session was replaced between the two shows at
+// the next statement that is outside.
+func begunBehindProof(ran testserver.Statement, all []testserver.Statement) bool {
+	if ran.Tx == "" {
+		return false
+	}
+	begun := false
+	for _, st := range slices.Backward(all[:ran.ID-1]) {
+		switch {
+		case st.Peer != ran.Peer:
+		case begun:
+			return isProof(st) && isPrepared(st, all)
+		case st.Kind == testserver.KindBegin:
+			begun = st.Session == ran.Session
+		}
+	}
+	return false
+}
