@@ -154,10 +154,10 @@ func (s *SessionHandle) tryBegin(c *call, undo bool) (wait <-chan struct{}, err 
 	switch {
 	case s.mu.closing, s.mu.state == closed, s.mu.state == cleaning:
 		return nil, backend.ErrHandleClosed
+	case s.mu.state == ending: // also when the session is lost: its connection goes with that end
+		return s.mu.ended, nil
 	case s.mu.lost != nil:
 		return nil, lostError(s.mu.lost)
-	case s.mu.state == ending:
-		return s.mu.ended, nil
 	case s.mu.rollbackDone != nil && !undo:
 		return s.mu.rollbackDone, nil
 	case s.mu.state == busy:
@@ -200,10 +200,23 @@ func (s *SessionHandle) markEnding() {
 // allows.
 //
 // INVARIANT: the handle is busy or ending, so that nobody else is giving its
-// connection back, or has.
+// connection back, or has. It is so until a lost connection is gone: who has waited for
+// the end of the call finds it out of the pool's count.
 func (s *SessionHandle) becomeIdle(c *call) {
 	s.mu.Lock()
 	invariant.Check(s.mu.state == busy || s.mu.state == ending, "a call leaves a handle in state %d", s.mu.state)
+	for s.mu.lost != nil && s.mu.releaseConn != nil && !s.stateless && !s.mu.closing {
+		// The handle lives on to say so, but its connection does not: the
+		// pool may open another one now.
+		release, cause := s.mu.releaseConn, s.mu.lost
+		s.mu.releaseConn = nil
+		if s.mu.state = ending; s.mu.ended == nil {
+			s.mu.ended = make(chan struct{})
+		}
+		s.mu.Unlock()
+		release(lostError(cause))
+		s.mu.Lock()
+	}
 	if s.mu.ended != nil {
 		close(s.mu.ended)
 		s.mu.ended = nil
@@ -211,7 +224,6 @@ func (s *SessionHandle) becomeIdle(c *call) {
 	s.mu.state = idle
 	s.mu.call = nil
 	finish := s.stateless || s.mu.closing
-	cause := s.mu.lost
 	var release func(error)
 	switch {
 	case finish && s.isClean(): // the common case: nothing is sent
@@ -219,16 +231,11 @@ func (s *SessionHandle) becomeIdle(c *call) {
 		release, s.mu.releaseConn = s.mu.releaseConn, nil
 	case finish:
 		s.mu.state = cleaning
-	case cause != nil:
-		// The handle lives on to say so, but its connection does not: the
-		// pool may open another one now.
-		release, s.mu.releaseConn = s.mu.releaseConn, nil
-		cause = lostError(cause)
 	}
 	s.mu.Unlock()
 	switch {
 	case release != nil:
-		release(cause)
+		release(nil)
 	case finish && c != nil:
 		s.cleanAndReturnFor(func() <-chan struct{} { return c.callerGone })
 	case finish: // no caller waits for it
@@ -240,59 +247,4 @@ func (s *SessionHandle) becomeIdle(c *call) {
 // is held.
 func (s *SessionHandle) isClean() bool {
 	return s.mu.lost == nil && s.mu.discardReason == nil && !s.policy.ReturnWaits && !s.needsCleaning() && !s.discardsUsed(s.mu.sideEffects)
-}
-
-var errTxEnded = errors.New("the transaction of the call is over")
-
-// interruptAndWait is interruptCall, and waits until no call is under way. It is for
-// the background: a call that is left to its end, such as a COMMIT, may take as long as
-// the server does. The end of the owner ends it.
-func (s *SessionHandle) interruptAndWait(cause error) {
-	for {
-		s.interruptCall(cause)
-		s.mu.Lock()
-		ended := s.mu.ended
-		s.mu.Unlock()
-		if ended == nil {
-			return
-		}
-		select {
-		case <-ended:
-		case <-s.policy.OwnerContext.Done():
-			return
-		}
-	}
-}
-
-// markLost marks the session lost. A handle that runs a call lets go of the connection
-// at the end of that. The first reason counts. Every later call answers ErrSessionLost
-// with it.
-func (s *SessionHandle) markLost(reason error) {
-	s.mu.Lock()
-	if s.mu.lost == nil {
-		s.mu.lost = lostError(reason)
-	}
-	wasIdle := s.mu.state == idle
-	if wasIdle { // until becomeIdle, so that Close leaves the rest to it
-		s.mu.state, s.mu.ended = ending, make(chan struct{})
-	}
-	s.mu.Unlock()
-	if wasIdle {
-		s.becomeIdle(nil)
-	}
-}
-
-// interruptCall ends the call under way, or its result, behind whoever runs it. Later
-// calls wait for that. It takes the handle to ending before the call hears of it, so
-// that no other call can begin in between.
-func (s *SessionHandle) interruptCall(cause error) {
-	s.mu.Lock()
-	c := s.mu.call
-	if s.mu.state != busy {
-		s.mu.Unlock()
-		return
-	}
-	s.mu.state, s.mu.ended = ending, make(chan struct{})
-	s.mu.Unlock()
-	c.interrupt(cause)
 }

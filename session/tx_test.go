@@ -66,6 +66,29 @@ func TestAfterAFailedStatementOnlyRollbackIsLeft(t *testing.T) {
 	})
 }
 
+// Who waits for the end of a call finds the connection out of the pool's count, also
+// where that end has lost the session.
+func TestALostConnectionIsGoneBeforeTheNextCallIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{fail: map[string]error{"INSERT 1": transportError()}})
+		s := New(r.conn, r.policy, func(reason error) {
+			time.Sleep(time.Second) // another goroutine is faster
+			r.returned(reason)
+		})
+		must(t, s.BeginTransaction(t.Context()))
+		failed := make(chan error)
+		go func() {
+			_, err := s.Update(t.Context(), "INSERT 1")
+			failed <- err
+		}()
+		synctest.Wait()
+		must(t, s.RollbackOpen(t.Context()))
+		require.ErrorIs(t, r.discarded(), backend.ErrSessionLost)
+		require.ErrorIs(t, <-failed, backend.ErrSessionLost)
+		must(t, s.Close())
+	})
+}
+
 // The end of a transaction is on record before the next call may begin another.
 func TestATransactionThatBeginsRightAfterAnAbortedOneIsOnRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

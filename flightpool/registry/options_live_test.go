@@ -239,8 +239,10 @@ var liveEffects = map[string]liveEffect{
 	"host": {to: "another", seen: func(t *testing.T, g *rig, f *fake) bool { use(t, g, "a"); return f.read(&f.opens) == 2 }},
 }
 
-// everybody may come, and begins with a pool that is made then.
+// everybody may come, and begins with a pool that is made then. There is room for what
+// the pools of all users open beforehand: else who has it depends on who was first.
 func everybody(d *registry.ServerDefinition) {
+	d.MaxSize = 40
 	d.Users[registry.Public] = registry.UserMapping{User: "remote z"}
 }
 

@@ -1,0 +1,58 @@
+package session
+
+import "errors"
+
+var errTxEnded = errors.New("the transaction of the call is over")
+
+// interruptAndWait is interruptCall, and waits until no call is under way. It is for
+// the background: a call that is left to its end, such as a COMMIT, may take as long as
+// the server does. The end of the owner ends it.
+func (s *SessionHandle) interruptAndWait(cause error) {
+	for {
+		s.interruptCall(cause)
+		s.mu.Lock()
+		ended := s.mu.ended
+		s.mu.Unlock()
+		if ended == nil {
+			return
+		}
+		select {
+		case <-ended:
+		case <-s.policy.OwnerContext.Done():
+			return
+		}
+	}
+}
+
+// markLost marks the session lost. A handle that runs a call lets go of the connection
+// at the end of that. The first reason counts. Every later call answers ErrSessionLost
+// with it.
+func (s *SessionHandle) markLost(reason error) {
+	s.mu.Lock()
+	if s.mu.lost == nil {
+		s.mu.lost = lostError(reason)
+	}
+	wasIdle := s.mu.state == idle
+	if wasIdle { // until becomeIdle, so that Close leaves the rest to it
+		s.mu.state, s.mu.ended = ending, make(chan struct{})
+	}
+	s.mu.Unlock()
+	if wasIdle {
+		s.becomeIdle(nil)
+	}
+}
+
+// interruptCall ends the call under way, or its result, behind whoever runs it. Later
+// calls wait for that. It takes the handle to ending before the call hears of it, so
+// that no other call can begin in between.
+func (s *SessionHandle) interruptCall(cause error) {
+	s.mu.Lock()
+	c := s.mu.call
+	if s.mu.state != busy {
+		s.mu.Unlock()
+		return
+	}
+	s.mu.state, s.mu.ended = ending, make(chan struct{})
+	s.mu.Unlock()
+	c.interrupt(cause)
+}
