@@ -83,15 +83,15 @@ func (p *parquetWriter) Write(batch arrow.RecordBatch) (err error) {
 	return p.out.WriteBuffered(marked)
 }
 
-// withNullMembers is d, the members of whose NULL structs are NULL too. Of decimals and
-// half floats that are never NULL themselves, Arrow's writer of Parquet writes those of
-// NULL structs as well, so that each row after has the value of another.
+// withNullMembers is d, the members of whose NULL structs are NULL too. Of decimals,
+// half floats and dictionaries that are never NULL themselves, Arrow's writer of Parquet
+// writes those of NULL structs as well, so that each row after has the value of another.
 //
 // above has the validity bits of the struct that d is a member of: bit i is that of d's
 // row i, wherever the struct begins in its buffers. The caller releases the result.
 func withNullMembers(d arrow.ArrayData, above *memory.Buffer) arrow.ArrayData {
-	id, buffers := d.DataType().ID(), slices.Clone(d.Buffers())
-	marked := above != nil && (id == arrow.STRUCT || id == arrow.FLOAT16 || arrow.IsDecimal(id))
+	id, buffers := storageOf(d.DataType()).ID(), slices.Clone(d.Buffers())
+	marked := above != nil && (id == arrow.STRUCT || id == arrow.DICTIONARY || id == arrow.FLOAT16 || arrow.IsDecimal(id))
 	if !marked && len(d.Children()) == 0 {
 		d.Retain()
 		return d
@@ -113,7 +113,22 @@ func withNullMembers(d arrow.ArrayData, above *memory.Buffer) arrow.ArrayData {
 		children[i] = withNullMembers(child, below)
 		defer children[i].Release()
 	}
-	return array.NewData(d.DataType(), d.Len(), buffers, children, array.UnknownNullCount, d.Offset())
+	nulls := d.NullN()
+	if marked {
+		nulls = array.UnknownNullCount // without bits, Arrow cannot count
+	}
+	if id == arrow.DICTIONARY {
+		return array.NewDataWithDictionary(d.DataType(), d.Len(), buffers, nulls, d.Offset(), d.Dictionary().(*array.Data))
+	}
+	return array.NewData(d.DataType(), d.Len(), buffers, children, nulls, d.Offset())
+}
+
+// storageOf is what the values of a type are kept as.
+func storageOf(t arrow.DataType) arrow.DataType {
+	for t.ID() == arrow.EXTENSION {
+		t = t.(arrow.ExtensionType).StorageType()
+	}
+	return t
 }
 
 // isEmpty reports whether there are no validity bits: nothing is NULL.

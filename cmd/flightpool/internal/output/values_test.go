@@ -12,6 +12,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/extensions"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/parquet"
@@ -118,13 +119,20 @@ func received(t *testing.T, batch arrow.RecordBatch) arrow.RecordBatch {
 	return stream.RecordBatch()
 }
 
+// Types that Arrow's writer of Parquet does not write, and values that Parquet lacks.
+var refusals = regexp.MustCompile(`not implemented: (support for|writing DictionaryArray with)|scale must be a non-negative|casting timestamp from s to ms would overflow|lists with non-zero length null|dictionary of seconds|integer value .* not in range|only fixed size binary and decimal128|no kernel matching input types`)
+
 // readParquet is what a file has of a batch's first column, or nil where the batch is
 // refused. The rest of the program goes on then, also where Arrow panics.
 func readParquet(t *testing.T, batch arrow.RecordBatch) arrow.Array {
 	t.Helper()
 	var out bytes.Buffer
 	w, err := New(Parquet, &out, batch.Schema())
-	if err != nil || w.Write(batch) != nil {
+	if err == nil {
+		err = w.Write(batch)
+	}
+	if err != nil {
+		require.Regexp(t, refusals, err, batch.Schema())
 		return nil
 	}
 	require.NoError(t, w.Close())
@@ -177,6 +185,15 @@ func TestAMemberOfANullStructIsNoOthersValue(t *testing.T) {
 		require.NotNil(t, got)
 		for row := range values.Len() {
 			require.Equal(t, string(rowscan.AppendJSON(nil, values, row)), string(rowscan.AppendJSON(nil, got, row)))
+		}
+		named := arrow.StructOf(arrow.Field{Name: "x", Type: extensions.NewOpaqueType(member, "named", "test"), Nullable: true})
+		extended := array.NewData(named.Field(0).Type, bare.Len(), bare.Buffers(), nil, 0, 0)
+		s = array.NewData(named, s.Len(), s.Buffers(), []arrow.ArrayData{extended}, array.UnknownNullCount, 0)
+		column := array.MakeFromData(s)
+		got = readParquet(t, batchOfColumn(column, "v"))
+		require.NotNil(t, got)
+		for row := range column.Len() {
+			require.Equal(t, string(rowscan.AppendJSON(nil, column, row)), string(rowscan.AppendJSON(nil, got, row)))
 		}
 	}
 }
