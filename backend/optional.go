@@ -103,6 +103,14 @@ type Expirer interface {
 	ExpiresAt() time.Time
 }
 
+// TxLeaver is a Conn of whose server RejectsUnknownTx says nothing, since the Conn watches
+// over its transactions itself.
+type TxLeaver interface {
+	// MayLeaveTx reports whether the server may be one that leaves a transaction after
+	// some errors, runs on without it, and says so at the end only.
+	MayLeaveTx() bool
+}
+
 // ResultDescriber is a Prepared that knows what its rows look like.
 type ResultDescriber interface {
 	// ResultSchema is nil when the server does not tell. It makes no call.

@@ -174,3 +174,30 @@ func TestAnIteratorOutlivesNoPool(t *testing.T) {
 		}
 	})
 }
+
+// A pool that is closed by force while rows are awaited keeps no caller past the end of its
+// context, whatever the rows do.
+func TestACloseByForceKeepsNoCallerPastItsContext(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{Cancel: CancelPolicy{Grace: 4 * time.Second}}, func(r *rig) {
+		left := make(chan struct{})
+		defer close(left)
+		r.exec("CREATE TABLE t (a BIGINT)")
+		began := time.Now()
+		done := make(chan error)
+		go func() {
+			ctx, stop := context.WithTimeout(r.Context(), 2*time.Second)
+			defer stop()
+			_, err := IngestRows(ctx, r.pool, "t", func(yield func(struct{ A int64 }) bool) {
+				yield(struct{ A int64 }{1})
+				<-left
+			}, IngestOptions{})
+			done <- err
+		}()
+		synctest.Wait()
+		ctx, stop := context.WithTimeout(r.Context(), time.Second)
+		defer stop()
+		require.Error(t, r.pool.Close(ctx))
+		require.ErrorIs(t, <-done, context.DeadlineExceeded)
+		require.Equal(t, 2*time.Second, time.Since(began))
+	})
+}

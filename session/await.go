@@ -20,6 +20,23 @@ const ownersCode = "an interceptor or driver of the pool's owner"
 
 var errCallbackStuck = fmt.Errorf("%w: a callback or reader of the caller does not return", backend.ErrSessionLost)
 
+// leaveStep lets the caller go, and gives what the step comes to, to late.
+func leaveStep[T any](c *call, a *callback.Call[T], late func(T, error)) error {
+	c.failureReported = true
+	c.s.markEnding()
+	c.s.policy.goInBackground(func() {
+		switch {
+		case !c.awaitLeftStep(a.Done):
+			_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: errCallbackStuck}})
+		case !a.Returned:
+			c.finishExited()
+		default:
+			late(a.Value, a.Err)
+		}
+	})
+	return c.tellLeaver()
+}
+
 // awaitLeftStep waits in the background for the step to return. It reports false when
 // the step does not, although its RPC has ended: a callback of the caller's blocks. The
 // RPC of a COMMIT, or with NoCancel, may take for ever; the owner's Close ends it by

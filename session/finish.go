@@ -220,21 +220,15 @@ func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late f
 	select {
 	case <-a.Done:
 	case <-c.callerGone:
-		c.failureReported = true
-		c.s.markEnding()
-		c.s.policy.goInBackground(func() {
-			switch {
-			case !c.awaitLeftStep(a.Done):
-				_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: errCallbackStuck}})
-			case !a.Returned:
-				c.finishExited()
-			default:
-				late(a.Value, a.Err)
-			}
-		})
-		return v, false, c.tellLeaver()
+		return v, false, leaveStep(c, a, late)
 	case <-c.s.policy.OwnerContext.Done(): // and with it the connection: only a callback can hold the step
-		if !callback.EndsWithin(a.Done, c.s.policy.grace()) {
+		timer := time.NewTimer(c.s.policy.grace())
+		defer timer.Stop()
+		select {
+		case <-a.Done:
+		case <-c.callerGone:
+			return v, false, leaveStep(c, a, late)
+		case <-timer.C:
 			return v, true, &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: errCallbackStuck}
 		}
 	}

@@ -205,18 +205,28 @@ func (s *SessionHandle) markEnding() {
 func (s *SessionHandle) becomeIdle(c *call) {
 	s.mu.Lock()
 	invariant.Check(s.mu.state == busy || s.mu.state == ending, "a call leaves a handle in state %d", s.mu.state)
-	for s.mu.lost != nil && s.mu.releaseConn != nil && !s.stateless && !s.mu.closing {
-		// The handle lives on to say so, but its connection does not: the
-		// pool may open another one now.
-		release, cause := s.mu.releaseConn, s.mu.lost
-		s.mu.releaseConn = nil
-		if s.mu.state = ending; s.mu.ended == nil {
-			s.mu.ended = make(chan struct{})
-		}
-		s.mu.Unlock()
-		release(lostError(cause))
-		s.mu.Lock()
+	if s.mu.lost == nil || s.mu.releaseConn == nil || s.stateless || s.mu.closing {
+		s.becomeIdleLocked(c)
+		return
 	}
+	// The handle lives on to say so, but its connection does not: the pool may open
+	// another one now.
+	release, cause := s.mu.releaseConn, s.mu.lost
+	s.mu.releaseConn = nil
+	if s.mu.state = ending; s.mu.ended == nil {
+		s.mu.ended = make(chan struct{})
+	}
+	s.mu.Unlock()
+	defer func() { // also when a hook of the owner's ends the goroutine
+		s.mu.Lock()
+		s.becomeIdleLocked(c)
+	}()
+	release(lostError(cause))
+}
+
+// becomeIdleLocked is becomeIdle once a lost connection is gone. The lock is held, and
+// released.
+func (s *SessionHandle) becomeIdleLocked(c *call) {
 	if s.mu.ended != nil {
 		close(s.mu.ended)
 		s.mu.ended = nil

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,6 +88,38 @@ func TestALostConnectionIsGoneBeforeTheNextCallIsAnswered(t *testing.T) {
 		require.ErrorIs(t, <-failed, backend.ErrSessionLost)
 		must(t, s.Close())
 	})
+}
+
+// A hook of the owner's that ends the goroutine in which a lost connection is given back
+// keeps no later call waiting.
+func TestAReleaseThatEndsItsGoroutineEndsTheCall(t *testing.T) {
+	for name, idle := range map[string]bool{"call": false, "idle": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, &fakeConn{fail: map[string]error{"INSERT 1": transportError()}})
+				s := New(r.conn, r.policy, func(reason error) {
+					r.returned(reason)
+					runtime.Goexit()
+				})
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					if idle {
+						s.markLost(transportError())
+					} else {
+						_, _ = s.Update(t.Context(), "INSERT 1")
+					}
+				}()
+				<-done
+				require.ErrorIs(t, r.discarded(), backend.ErrSessionLost)
+				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+				defer stop()
+				_, err := s.Update(ctx, "INSERT 2")
+				require.ErrorIs(t, err, backend.ErrSessionLost)
+				must(t, s.Close())
+			})
+		})
+	}
 }
 
 // The end of a transaction is on record before the next call may begin another.

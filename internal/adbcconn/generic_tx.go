@@ -200,6 +200,10 @@ func (c *GenericConn) RejectsUnknownTx(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// MayLeaveTx is part of backend.TxLeaver: what server the Flight SQL driver speaks to is
+// not known.
+func (c *GenericConn) MayLeaveTx() bool { return c.isFlightSQL }
+
 // Savepoint is part of backend.Conn.
 func (c *GenericConn) Savepoint(ctx context.Context, _ backend.TxID, _ string) (backend.SavepointID, error) {
 	return "", c.unsupportedError(ctx, "Savepoint", "ADBC has no savepoints")

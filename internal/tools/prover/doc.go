@@ -23,6 +23,9 @@
 // With a line such as "onconnect plain" Config.OnConnect prepares each session, and what
 // is run in any other breaks a promise.
 //
+// With "backend open" or "backend new" the pool is that of adbcpool.Open or New, of whose
+// driver it is known that it dials again by itself.
+//
 // A step "answer CODE POINT before|after SKIP TIMES TEXT" has the RPC of that name,
 // or any, answered with a status in place of the server's own answer, before the
 // server has heard of it or when it is through with it. "answers off" ends that:
@@ -37,6 +40,7 @@
 //	go test ./internal/tools/prover                       # what testdata holds, and some random programs
 //	PROVE=10m go test -v -run TestProveSessions ./internal/tools/prover
 //	PROVE=10000x PROVE_PROFILE=swanlake go test -v -run TestProveSessions ./internal/tools/prover
+//	PROVE=10m PROVE_BACKEND=new go test -run TestProveSessions ./internal/tools/prover
 //	PROVE_SEED=7 go test -run TestProveSessions ./internal/tools/prover   # from this seed on
 //
 //	PROVE=10m PROVE_SEED=7 go test -timeout 0 -run TestRandomUsesOfTransactions ./internal/tools/prover # of Tx and InTx

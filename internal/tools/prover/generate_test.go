@@ -99,6 +99,20 @@ func generate(seed uint64) program {
 			}
 		}
 	}
+	if b := g.pick("", "", "open", "new"); hasBackend(g.profile, b) {
+		p.backend = b
+	}
+	if only := os.Getenv("PROVE_BACKEND"); only != "" && hasBackend(g.profile, only) {
+		p.backend = only
+	}
+	if !g.calm && g.IntN(3) == 0 {
+		restart := step{verb: "restart"}
+		if g.IntN(3) > 0 {
+			restart = g.fault()
+			restart.args[0], restart.args[3] = "restart", "-"
+		}
+		p.steps = slices.Insert(p.steps, g.IntN(len(p.steps)), restart)
+	}
 	skip := strings.Fields(os.Getenv("PROVE_SKIP"))
 	p.steps = slices.DeleteFunc(p.steps, func(s step) bool { return slices.Contains(skip, s.verb) })
 	return p
@@ -139,7 +153,7 @@ func (g *generator) step() []step {
 // concerns reports whether the step is a call, of which others may be beside.
 func (s step) concerns() bool {
 	switch s.verb {
-	case "fault", "kill", "goaway", "evict", "expire", "reset", "idle", "resize", "closing":
+	case "fault", "kill", "goaway", "evict", "expire", "restart", "reset", "idle", "resize", "closing":
 		return false
 	default:
 		return true

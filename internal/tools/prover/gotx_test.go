@@ -37,7 +37,7 @@ func TestRandomUsesOfTransactions(t *testing.T) {
 		var w *world
 		synctest.Test(t, func(t *testing.T) { w = useTransactions(t, first+n) })
 		if len(w.broken) > 0 {
-			t.Errorf("seed %d, %s: %v\n%s", first+n, w.profile.Name, w.broken, strings.Join(w.trace, "\n"))
+			t.Errorf("seed %d, %s %s %s: %v\n%s", first+n, w.profile.Name, w.program.backend, w.program.prepare, w.broken, strings.Join(w.trace, "\n"))
 		}
 	}
 }
@@ -93,6 +93,12 @@ func useTransactions(t *testing.T, seed uint64) *world {
 	goroutines := runtime.NumGoroutine()
 	r := rand.New(rand.NewPCG(seed, 2))
 	p := program{profile: goTxProfiles[r.IntN(len(goTxProfiles))], auth: "none", max: 1 + r.IntN(3), min: r.IntN(2) - 1, check: -1}
+	r2 := rand.New(rand.NewPCG(seed, 4)) // the rest of a seed's program is the same without
+	p.prepare = oneOf(r2, "", "plain", "begun", "row", "prepared")
+	p.backend = oneOf(r2, "", "open", "new")
+	if profile, _ := profileOf(p.profile); !hasBackend(profile, p.backend) {
+		p.backend = ""
+	}
 	w, err := newWorld(t, p)
 	require.NoError(t, err)
 	shared := &goTxShared{alone: map[int64]*stray{}}
@@ -117,8 +123,12 @@ func useTransactions(t *testing.T, seed uint64) *world {
 	u.closePool()
 	w.srv.Faults().Clear()
 	w.srv.Faults().ThawConns()
+	for _, f := range w.closers {
+		_ = f()
+	}
 	w.leaks()
 	shared.judge(w)
+	w.unprepared()
 	for _, timer := range w.timers {
 		timer.Stop()
 	}
@@ -228,8 +238,16 @@ func (u *user) run() {
 
 func (u *user) disturb() {
 	g := &generator{Rand: u.Rand, profile: u.profile, held: map[string]bool{}, inTx: map[string]bool{}, ready: map[string]bool{}}
+	if u.IntN(4) == 0 {
+		u.says("restart")
+		u.restart()
+		return
+	}
 	for {
 		s := g.fault()
+		if u.IntN(5) == 0 {
+			s.args[0], s.args[3] = "restart", "-"
+		}
 		if s.args[0] == "freeze" || s.args[1] == "CloseSession" { // what they hold up is for TestProveSessions
 			continue
 		}

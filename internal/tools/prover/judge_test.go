@@ -84,6 +84,9 @@ func (w *world) end() {
 	}
 	w.srv.Faults().Clear()
 	w.srv.Faults().ThawConns()
+	for _, f := range w.closers {
+		_ = f()
+	}
 	w.leaks()
 	w.rows()
 	w.twice()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
@@ -65,9 +66,12 @@ func isProof(st testserver.Statement) bool {
 // behind the proof of a prepared session. A server that knows its transactions by their
 // ids takes no proof inside of one: that a session was replaced between the two shows at
 // the next statement that is outside.
-func begunBehindProof(ran testserver.Statement, all []testserver.Statement) bool {
+func (w *world) begunBehindProof(ran testserver.Statement, all []testserver.Statement) bool {
 	if ran.Tx == "" {
 		return false
+	}
+	if w.program.backend == "new" {
+		return w.provenElsewhere(ran, all)
 	}
 	begun := false
 	for _, st := range slices.Backward(all[:ran.ID-1]) {
@@ -77,6 +81,44 @@ func begunBehindProof(ran testserver.Statement, all []testserver.Statement) bool
 			return isProof(st) && isPrepared(st, all)
 		case st.Kind == testserver.KindBegin:
 			begun = st.Session == ran.Session
+		}
+	}
+	return false
+}
+
+// unprepared looks for changes that were made in a session which OnConnect has not
+// prepared, without a proof right before them.
+func (w *world) unprepared() {
+	if w.program.prepare == "" {
+		return
+	}
+	all := w.srv.Ledger().Statements()
+	for i, st := range all {
+		if st.State != testserver.Done || !strings.HasPrefix(st.SQL, "INSERT INTO "+w.table) || isPrepared(st, all) || !w.profile.UnknownTxOK && w.begunBehindProof(st, all) {
+			continue
+		}
+		proven := w.program.backend == "new" && w.provenElsewhere(st, all)
+		for _, earlier := range slices.Backward(all[:i]) {
+			if earlier.Peer == st.Peer {
+				proven = proven || isProof(earlier) && isPrepared(earlier, all)
+				break
+			}
+		}
+		if !proven {
+			w.breaks("statement in an unprepared session", "session %d: %s", st.Session, st.SQL)
+		}
+	}
+}
+
+// provenElsewhere reports whether a prepared session has shown itself right before a
+// statement that ran in another. A driver that dials again cannot be caught at it.
+func (w *world) provenElsewhere(ran testserver.Statement, all []testserver.Statement) bool {
+	for _, st := range slices.Backward(all[:ran.ID-1]) {
+		if ran.Began.Sub(st.Began) > time.Second {
+			return false
+		}
+		if isProof(st) && st.Peer != ran.Peer && isPrepared(st, all) {
+			return true
 		}
 	}
 	return false

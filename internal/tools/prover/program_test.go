@@ -15,6 +15,7 @@ type program struct {
 	min     int           // Config.MinIdle
 	check   time.Duration // Config.HealthCheck.Interval, negative: off
 	prepare string        // how Config.OnConnect prepares each session, empty: not at all
+	backend string        // open, new: the pool is adbcpool's of that name; empty: flightpool.New's
 	steps   []step
 }
 
@@ -51,6 +52,9 @@ func (p program) String() string {
 	if p.prepare != "" {
 		fmt.Fprintf(&b, "onconnect %s\n", p.prepare)
 	}
+	if p.backend != "" {
+		fmt.Fprintf(&b, "backend %s\n", p.backend)
+	}
 	for _, s := range p.steps {
 		fmt.Fprintln(&b, s)
 	}
@@ -73,6 +77,8 @@ func parse(text string) (program, error) {
 			p.auth = words[1]
 		case words[0] == "onconnect" && len(words) == 2:
 			p.prepare = words[1]
+		case words[0] == "backend" && len(words) == 2:
+			p.backend = words[1]
 		case words[0] == "max" && len(words) == 2:
 			p.max, err = strconv.Atoi(words[1])
 		case words[0] == "min" && len(words) == 2:

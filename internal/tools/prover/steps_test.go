@@ -49,6 +49,9 @@ func (w *world) do(s step, a *actor) {
 // age marks an actor whose session may have ended of old age.
 func (w *world) age(a *actor) {
 	now := time.Now()
+	if w.program.backend == "new" && now.Sub(a.used) >= driverIdle {
+		a.shaken, w.late = true, true // and its session stays as the server likes
+	}
 	if ttl := w.profile.SessionTTL; ttl > 0 && now.Sub(a.used) >= ttl || w.program.auth == "token" && now.Sub(a.since) > tokenLife/2 {
 		a.shaken = true
 	}
@@ -91,7 +94,7 @@ func (w *world) doPool(s step) {
 	case "answers":
 		w.answers.clear()
 		w.settled = true
-	case "kill", "goaway", "evict", "expire":
+	case "kill", "goaway", "evict", "expire", "restart":
 		w.event(s)
 	default:
 		panic(fmt.Sprintf("no step %q", s))
@@ -261,7 +264,7 @@ func (w *world) isHome(s step, a *actor, sql string, earlier int) {
 	ran := w.lastRun(sql)
 	read := strings.HasPrefix(sql, "SELECT")
 	young := func(st testserver.Statement) bool { return read && ran.Began.Sub(st.Began) < 5*time.Second }
-	if a != nil && a.home != 0 && ran.Session != a.home {
+	if a != nil && a.home != 0 && ran.Session != a.home && w.program.backend != "new" {
 		proven := func(st testserver.Statement) bool { return st.Session == a.home }
 		heardOf := func(st testserver.Statement) bool { return proven(st) && young(st) }
 		if !slices.ContainsFunc(all[earlier:], proven) && !slices.ContainsFunc(all, heardOf) {
@@ -269,9 +272,9 @@ func (w *world) isHome(s step, a *actor, sql string, earlier int) {
 		}
 	}
 	proven := func(st testserver.Statement) bool {
-		return st.Peer == ran.Peer && isProof(st) && isPrepared(st, all) && (st.ID > earlier || young(st))
+		return (st.Peer == ran.Peer || w.program.backend == "new") && isProof(st) && isPrepared(st, all) && (st.ID > earlier || young(st)) // which dials again
 	}
-	if w.program.prepare != "" && !isPrepared(ran, all) && !slices.ContainsFunc(all, proven) && (w.profile.UnknownTxOK || !begunBehindProof(ran, all)) {
+	if w.program.prepare != "" && !isPrepared(ran, all) && !slices.ContainsFunc(all, proven) && (w.profile.UnknownTxOK || !w.begunBehindProof(ran, all)) {
 		w.breaks("statement in an unprepared session", "%q ran in session %d: %s", s, ran.Session, sql)
 	}
 }
@@ -385,6 +388,9 @@ func (w *world) read(s step, a *actor, q statements) {
 }
 
 func (w *world) slow(s step, a *actor, q statements) {
+	if a != nil && w.program.backend == "new" && w.profile.SessionTTL > 0 && s.duration(1) >= w.profile.SessionTTL {
+		a.shaken = true // its session may end before it does, of which the driver hears
+	}
 	err := w.call(s, func(ctx context.Context) error {
 		return drain(q.QueryWithOptions(ctx, fmt.Sprintf("SELECT sleep('%s') -- %s", s.arg(1), s.arg(0)), flightpool.QueryOptions{NoCancel: s.verb == "keepslow"}))
 	})
@@ -900,6 +906,8 @@ func (w *world) event(s step) {
 			f.GoAway()
 		case "evict":
 			f.EvictSessions()
+		case "restart":
+			w.restart()
 		case "expire":
 			if w.program.auth == "basic" {
 				f.ExpireTokens()
@@ -913,6 +921,13 @@ func (w *world) event(s step) {
 		return
 	}
 	happen()
+}
+
+// restart is the end of a server that comes back at once: its sessions have gone, and
+// every connection.
+func (w *world) restart() {
+	w.srv.Faults().EvictSessions()
+	w.srv.Faults().KillConns()
 }
 
 var failures = map[string]codes.Code{
@@ -932,6 +947,8 @@ func (w *world) fault(s step) {
 		f.Do = testserver.Evict()
 	case "delay":
 		f.Do = testserver.Delay(s.duration(3))
+	case "restart":
+		f.Do = testserver.Effects(testserver.Do(w.restart), testserver.Kill())
 	case "truncate":
 		f.Do = testserver.TruncatedBody
 	case "goaway":

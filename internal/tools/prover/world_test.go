@@ -24,11 +24,12 @@ import (
 
 // Bounds in virtual time.
 const (
-	longCall  = 2 * time.Hour         // deadline of a call that has none of its own
-	overtime  = 50 * time.Millisecond // a call may outlast its deadline by this
-	tokenLife = 10 * time.Minute
-	closing   = 10 * time.Minute // for Close of the pool
-	aftermath = 30 * time.Hour   // everything of the server's has expired by then
+	longCall   = 2 * time.Hour         // deadline of a call that has none of its own
+	driverIdle = 29 * time.Minute      // after which the connection of ADBC's driver rests, and dials again
+	overtime   = 50 * time.Millisecond // a call may outlast its deadline by this
+	tokenLife  = 10 * time.Minute
+	closing    = 10 * time.Minute // for Close of the pool
+	aftermath  = 30 * time.Hour   // everything of the server's has expired by then
 )
 
 // world is one run of a program.
@@ -50,6 +51,7 @@ type world struct {
 	actors            map[string]*actor
 	tokens            map[int64]*token
 	timers            []*time.Timer
+	closers           []func() error // what is closed after the pool
 	tokenNo, asides   int
 	looks             int
 	evicts            bool           // the server takes sessions away
@@ -139,16 +141,17 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	}
 	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, tokens: map[int64]*token{}, clashes: map[int64]*tx{}, calm: true, answers: &answers{}, turn: make(turn, 1)}
 	for _, s := range p.steps {
-		w.evicts = w.evicts || s.verb == "evict" || s.arg(0) == "evict"
+		w.evicts = w.evicts || s.verb == "evict" || s.arg(0) == "evict" || s.verb == "restart" || s.arg(0) == "restart"
 		w.parallel = w.parallel || s.beside || strings.HasPrefix(s.verb, "keep") // whose connection is in use when the call is over
 		switch s.verb {
-		case "fault", "kill", "goaway", "evict", "expire":
+		case "fault", "kill", "goaway", "evict", "expire", "restart":
 			w.calm = false
 		case "answer":
 			w.calm = false
 			w.lies = w.lies || s.arg(2) == "after" && s.arg(0) != codes.OK.String()
 		}
 	}
+	w.evicts = w.evicts || p.backend == "new" && !w.calm // its driver dials again
 	opts := testserver.Options{Profile: profile, Engine: w.db, Listen: testserver.InMemory, GRPC: slices.Concat(cheapServer, w.answers.options())}
 	cfg := flightpool.Config{MaxSize: p.max, MinIdle: p.min, DialOptions: cheapClient}
 	cfg.HealthCheck.Interval = p.check
@@ -187,8 +190,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	if p.prepare != "" {
 		cfg.OnConnect = w.onConnect
 	}
-	cfg.Dialer = w.srv.Dial
-	w.pool, err = flightpool.New(t.Context(), w.srv.URI(), cfg)
+	w.pool, err = w.newPool(cfg)
 	return w, err
 }
 

@@ -1,0 +1,78 @@
+package prover
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	flightdriver "github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/adbcpool"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// newPool makes the pool on the program's backend.
+func (w *world) newPool(cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
+	ctx := w.t.Context()
+	switch w.program.backend {
+	case "":
+		cfg.Dialer = w.srv.Dial
+		return flightpool.New(ctx, w.srv.URI(), cfg)
+	case "open":
+		cfg.Dialer = w.srv.Dial
+		return adbcpool.Open(ctx, w.srv.URI(), cfg)
+	case "new":
+		cfg.DialOptions = nil
+		db, err := w.database()
+		if err != nil {
+			return nil, err
+		}
+		w.closers = append(w.closers, db.Close)
+		return adbcpool.New(ctx, db, cfg)
+	default:
+		return nil, fmt.Errorf("no backend %q", w.program.backend)
+	}
+}
+
+// hasBackend reports whether programs of a profile can run over adbcpool.New: what
+// connections present is the driver's own there.
+func hasBackend(p testserver.Profile, backend string) bool {
+	return backend != "new" || p.SessionKey == testserver.ByConnection || p.SessionKey == testserver.ByCookie
+}
+
+// database is that of ADBC's Flight SQL driver. It reads trailers while gRPC writes them,
+// and Arrow's client has a finalizer for streams left half read, which must not run
+// outside of the bubble: neither is ours.
+func (w *world) database() (adbc.Database, error) {
+	var mu sync.Mutex
+	var streams []grpc.ClientStream
+	quiet := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		kept := slices.DeleteFunc(slices.Clone(opts), func(o grpc.CallOption) bool {
+			_, header := o.(grpc.HeaderCallOption)
+			_, trailer := o.(grpc.TrailerCallOption)
+			return header || trailer
+		})
+		stream, err := streamer(ctx, desc, cc, method, kept...)
+		mu.Lock()
+		defer mu.Unlock()
+		streams = append(streams, stream)
+		return stream, err
+	}
+	w.closers = append(w.closers, func() error { clear(streams); return nil }) // kept until then
+	options := map[string]string{adbc.OptionKeyURI: "grpc://127.0.0.1:1"}
+	if w.profile.SessionKey == testserver.ByCookie {
+		options[flightdriver.OptionCookieMiddleware] = adbc.OptionValueEnabled
+	}
+	db, err := flightdriver.NewDriver(memory.DefaultAllocator).NewDatabaseWithOptions(options,
+		slices.Concat(cheapClient, []grpc.DialOption{grpc.WithContextDialer(w.srv.Dial), grpc.WithChainStreamInterceptor(quiet)})...)
+	if logging, ok := db.(adbc.DatabaseLogging); ok {
+		logging.SetLogger(slog.New(slog.DiscardHandler))
+	}
+	return db, err
+}
