@@ -9,7 +9,8 @@ import (
 	"github.com/flightpool/flightpool/lease"
 )
 
-// Collector is a prometheus.Collector of pools, registries and budgets. Its methods may
+// Collector is a prometheus.Collector of pools, registries and budgets, and an http.Handler
+// that answers a scrape of them. Its methods may
 // be called from any goroutine. Names of each kind are apart.
 type Collector struct {
 	pools      series.Named[*flightpool.FlightSQLPool]
@@ -69,7 +70,9 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		ofPools.Collect(out, &stats, name)
 	}
 	for name, r := range c.registries.All() {
-		collectRegistry(name, r, out)
+		readRegistry(name, r,
+			func(s *registry.ServerStats, labels ...string) { ofServers.Collect(out, s, labels...) },
+			func(s *registry.UserStats, labels ...string) { ofUsers.Collect(out, s, labels...) })
 	}
 	for name, l := range c.leases.All() {
 		stats := l.Stats()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -271,16 +272,22 @@ func names(c prometheus.Collector) (all []string) {
 // What of a scrape is the collector's, and what the client library's: the text alone is
 // written from families that are there already.
 func BenchmarkScrapeOfAThousandPools(b *testing.B) {
-	_, pool := start(b)
-	c := NewCollector()
-	for i := range 1000 {
-		c.Add(fmt.Sprint("pool", i), pool)
+	server, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+	require.NoError(b, err)
+	defer func() { require.NoError(b, server.Close()) }()
+	c, pools := NewCollector(), make([]*flightpool.FlightSQLPool, 1000)
+	for i := range pools {
+		pools[i], err = flightpool.New(b.Context(), "grpc://server:1", flightpool.Config{MaxSize: 1, Dialer: server.Dial})
+		require.NoError(b, err)
+		defer func() { require.NoError(b, pools[i].Close(context.WithoutCancel(b.Context()))) }()
+		require.NoError(b, pools[i].QueryRow(b.Context(), "SELECT 7").Scan(new(int64)))
+		c.Add(fmt.Sprint("pool", i), pools[i])
 	}
 	all := prometheus.NewRegistry()
 	all.MustRegister(c)
 	b.Run("stats", func(b *testing.B) {
 		for b.Loop() {
-			for range 1000 {
+			for _, pool := range pools {
 				_ = pool.Stats()
 			}
 		}
@@ -309,10 +316,27 @@ func BenchmarkScrapeOfAThousandPools(b *testing.B) {
 			}
 		}
 	})
+	b.Run("handler", func(b *testing.B) {
+		for b.Loop() {
+			c.ServeHTTP(&discard{}, httptest.NewRequestWithContext(b.Context(), "GET", "/metrics", nil))
+		}
+	})
 	b.Run("answer", func(b *testing.B) {
 		handler := promhttp.HandlerFor(all, promhttp.HandlerOpts{DisableCompression: true})
 		for b.Loop() {
-			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(b.Context(), "GET", "/metrics", nil))
+			handler.ServeHTTP(&discard{}, httptest.NewRequestWithContext(b.Context(), "GET", "/metrics", nil))
 		}
 	})
 }
+
+// discard is who reads an answer and forgets it.
+type discard struct{ header http.Header }
+
+func (d *discard) Header() http.Header {
+	if d.header == nil {
+		d.header = http.Header{}
+	}
+	return d.header
+}
+func (*discard) Write(text []byte) (int, error) { return len(text), nil }
+func (*discard) WriteHeader(int)                {}

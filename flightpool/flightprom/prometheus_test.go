@@ -90,9 +90,11 @@ func TestPromtoolFindsNoFault(t *testing.T) {
 	clusters := dsqlprom.NewCollector()
 	clusters.Add("orders", &rising{})
 	text := scrape(t, c, clusters)
-	for _, args := range [][]string{{"check", "metrics"}, {"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}} {
+	own := asked(t, c, http.MethodGet).Body.String()
+	for _, run := range []struct{ args, in string }{{"check metrics", text}, {"check metrics", own}, {"check rules alerts.yml", ""}, {"test rules alerts_test.yml", ""}} {
+		args := strings.Fields(run.args)
 		cmd := exec.CommandContext(t.Context(), promtool, args...)
-		cmd.Stdin = strings.NewReader(text)
+		cmd.Stdin = strings.NewReader(run.in)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s\n%s", args, out)
 	}

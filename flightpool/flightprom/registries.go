@@ -1,8 +1,6 @@
 package flightprom
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/flightpool/flightpool/flightpool/flightprom/internal/series"
 	"github.com/flightpool/flightpool/flightpool/registry"
 )
@@ -43,17 +41,18 @@ var ofUsers = func() *series.Table[registry.UserStats] {
 	return all
 }()
 
-// collectRegistry leaves out servers that are unregistered meanwhile.
-func collectRegistry(name string, r *registry.Registry, out chan<- prometheus.Metric) {
-	for _, server := range r.Servers() {
-		stats, err := r.ServerStats(server)
+// readRegistry tells of the servers and users of a registry, but not of servers that are
+// unregistered meanwhile.
+func readRegistry(name string, r *registry.Registry, server func(*registry.ServerStats, ...string), user func(*registry.UserStats, ...string)) {
+	for _, at := range r.Servers() {
+		stats, err := r.ServerStats(at)
 		if err != nil {
 			continue
 		}
-		ofServers.Collect(out, &stats, stats.Kind, name, server)
-		users, _ := r.UserStats(server) // none where it is gone
+		server(&stats, stats.Kind, name, at)
+		users, _ := r.UserStats(at) // none where it is gone
 		for i := range users {
-			ofUsers.Collect(out, &users[i], name, server, users[i].User)
+			user(&users[i], name, at, users[i].User)
 		}
 	}
 }

@@ -31,6 +31,13 @@ func (n *Named[T]) Remove(name string) {
 	delete(n.byName, name)
 }
 
+// Len is how many there are now.
+func (n *Named[T]) Len() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.byName)
+}
+
 // All are those of now, in the order of their names: the client library sorts what is
 // sorted in less time. What is done with them is done without a lock.
 func (n *Named[T]) All() iter.Seq2[string, T] {

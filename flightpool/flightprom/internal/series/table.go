@@ -31,12 +31,17 @@ type row[S any] struct {
 	value   func(*S) float64
 	label   *dto.LabelPair // which the series has besides its source's; nil: none
 	at      int            // where it stands among those
+	textRow                // likewise, in the text
 }
 
 type histogram[S any] struct {
 	desc   *prometheus.Desc
 	bounds []float64
 	read   func(*S, []uint64) (uint64, float64)
+
+	head       string
+	buckets    []textRow
+	sum, count textRow
 }
 
 // NewTable makes a Table without metrics. prefix stands before each of their names.
@@ -44,7 +49,7 @@ func NewTable[S any](prefix string, labels ...string) *Table[S] {
 	return &Table[S]{prefix: prefix, labels: slices.Sorted(slices.Values(labels)), descs: map[string]*prometheus.Desc{}}
 }
 
-// Gauge adds a series that rises and falls. series is its name, and behind a blank the
+// Gauge adds a series that rises and falls. Those of one name follow each other. series is its name, and behind a blank the
 // label that it has besides those of its source, as in "connections state=idle". Series
 // that differ in that label have the help of the first.
 func (t *Table[S]) Gauge(help, series string, value func(*S) float64) {
@@ -58,11 +63,16 @@ func (t *Table[S]) Counter(help, series string, value func(*S) float64) {
 
 func (t *Table[S]) add(r row[S], help, series string) {
 	name, label, labelled := strings.Cut(series, " ")
-	labels := t.labels
+	labels, kind := t.labels, "gauge"
+	if r.counter {
+		kind = "counter"
+	}
+	r.name, r.head, r.place = t.prefix+name+"{", textHead(t.prefix+name, help, kind), len(labels)
 	if labelled {
 		key, value, _ := strings.Cut(label, "=")
 		r.label = &dto.LabelPair{Name: &key, Value: &value}
 		r.at, _ = slices.BinarySearch(labels, key)
+		r.textRow.label, r.place = textLabel(key, value), r.at
 		labels = slices.Insert(slices.Clone(labels), r.at, key)
 		t.pairs++
 	}
@@ -74,7 +84,11 @@ func (t *Table[S]) add(r row[S], help, series string) {
 // Histogram adds one with buckets that end at bounds, in the order of their size. read
 // writes how many are within each bound, and returns the count and the sum of all.
 func (t *Table[S]) Histogram(help, name string, bounds []float64, read func(s *S, within []uint64) (count uint64, sum float64)) {
-	t.histograms = append(t.histograms, histogram[S]{t.desc(name, help, t.labels), bounds, read})
+	full, place := t.prefix+name, len(t.labels)
+	t.histograms = append(t.histograms, histogram[S]{
+		desc: t.desc(name, help, t.labels), bounds: bounds, read: read, head: textHead(full, help, "histogram"),
+		buckets: textRows(full, bounds, place), sum: textRow{name: full + "_sum{", place: place}, count: textRow{name: full + "_count{", place: place},
+	})
 }
 
 func (t *Table[S]) desc(name, help string, labels []string) *prometheus.Desc {
