@@ -2,7 +2,8 @@
 // changed: the focus, the selection and a reader's place stay. It keeps nothing of its own but
 // the latest state.
 
-function whole(n) { return Math.round(n).toLocaleString("en"); }
+const numbers = new Intl.NumberFormat("en"); // made for each number it would take longer than all the rest of a state
+function whole(n) { return numbers.format(Math.round(n)); }
 function milliseconds(ms) {
   if (ms < 1) return (ms * 1000).toFixed(0) + " µs";
   if (ms < 10) return ms.toFixed(1) + " ms";

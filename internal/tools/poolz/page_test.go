@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/heapprofiler"
-	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
@@ -163,43 +161,5 @@ func TestThePageIsAccessible(t *testing.T) {
 			require.Empty(t, found, "%s at %d: %s", scheme, width, text)
 		}
 	}
-	require.Empty(t, b.complaints())
-}
-
-// POOLZ_STATES says how many states the page shows, one a second of its time: 86400 are a day.
-func TestTimeCostsThePageNoMemory(t *testing.T) {
-	b := open(t)
-	stop := b.load(t)
-	b.do(t, chromedp.Sleep(5*time.Second)) // as many slow calls as are kept
-	stop()
-	states, err := strconv.Atoi(os.Getenv("POOLZ_STATES"))
-	if err != nil {
-		states = 300
-	}
-	look := func(n int) (heap, nodes float64) {
-		b.eval(t, fmt.Sprintf(`(async () => { for (let i = 0; i < %d; i++) await ask(); return true; })()`, n), nil)
-		b.do(t, chromedp.ActionFunc(func(ctx context.Context) error {
-			if err := heapprofiler.CollectGarbage().Do(ctx); err != nil {
-				return err
-			}
-			metrics, err := performance.GetMetrics().Do(ctx)
-			for _, m := range metrics {
-				switch m.Name {
-				case "JSHeapUsedSize":
-					heap = m.Value
-				case "Nodes":
-					nodes = m.Value
-				}
-			}
-			return err
-		}))
-		return heap, nodes
-	}
-	b.do(t, performance.Enable())
-	heap, nodes := look(100)
-	heapLater, nodesLater := look(states)
-	t.Logf("heap %.0f KB, after %d states %.0f KB; nodes %.0f and %.0f", heap/1024, states, heapLater/1024, nodes, nodesLater)
-	require.Less(t, heapLater, heap+1<<20)
-	require.Less(t, nodesLater, nodes+2000)
 	require.Empty(t, b.complaints())
 }

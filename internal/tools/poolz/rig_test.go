@@ -101,6 +101,13 @@ func open(t *testing.T) *browser {
 	}))
 	page.AddRegistry("all", b.reg)
 
+	b.visit(t, path, page)
+	return b
+}
+
+// visit starts a browser on the page.
+func (b *browser) visit(t *testing.T, path string, page http.Handler) {
+	ctx := context.WithoutCancel(t.Context())
 	mux := http.NewServeMux()
 	mux.Handle("/debug/poolz/", page)
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -115,12 +122,11 @@ func open(t *testing.T) *browser {
 	quiet := log.New(io.Discard, "", 0).Printf // of events that are newer than the library
 	tab, stop := chromedp.NewContext(alloc, chromedp.WithErrorf(quiet), chromedp.WithLogf(quiet))
 	t.Cleanup(stop)
-	tab, stop = context.WithTimeout(tab, 10*time.Minute)
+	tab, stop = context.WithTimeout(tab, time.Hour)
 	t.Cleanup(stop)
 	b.ctx = tab
 	chromedp.ListenTarget(tab, b.listen)
 	b.do(t, cdplog.Enable(), runtime.Enable(), chromedp.Navigate("http://"+listener.Addr().String()+"/debug/poolz/#warehouse"), chromedp.WaitVisible("#sources tbody tr", chromedp.ByQuery))
-	return b
 }
 
 // listen notes what the console complains of.
