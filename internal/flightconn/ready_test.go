@@ -87,6 +87,29 @@ func TestAReadThatFailsSaysWhy(t *testing.T) {
 	require.ErrorIs(t, c.transport.Lost(), syscall.ECONNRESET)
 }
 
+// A small answer needs no large buffer, of which a processor's cache holds few.
+func TestAReadTakesALargeBufferOnlyWhereMuchComes(t *testing.T) {
+	ours, theirs := loopback(t)
+	r := newReadyReader(ours)
+	pool := &countingPool{}
+	for i, c := range []struct{ sent, buffer int }{
+		{100, smallReadBuffer}, {100, smallReadBuffer}, {smallReadBuffer, smallReadBuffer}, {100, readBuffer}, {100, smallReadBuffer},
+	} {
+		_, err := theirs.Write(make([]byte, c.sent))
+		require.NoError(t, err)
+		for got := 0; got < c.sent; {
+			buf, n, err := r.read(readBuffer, pool)
+			require.NoError(t, err)
+			require.Equal(t, c.buffer, len(*buf), "read %d", i) //nolint:testifylint // Len prints all of it
+			got += n
+		}
+	}
+	buf, n, err := func() (*[]byte, int, error) { _, _ = theirs.Write([]byte("x")); return r.read(10, pool) }()
+	require.NoError(t, err)
+	require.Equal(t, 10, len(*buf), "no more than gRPC asks for")
+	require.Equal(t, 1, n)
+}
+
 // TestAnIdleConnectionHoldsNoReadBuffer compares connections whose sockets gRPC may read
 // when they are ready with those that hide theirs. The server's ends are alike.
 func TestAnIdleConnectionHoldsNoReadBuffer(t *testing.T) {

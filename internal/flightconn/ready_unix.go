@@ -19,6 +19,7 @@ const readsWhenReady = true
 type readyReader struct {
 	conn net.Conn
 	raw  syscall.RawConn
+	busy bool // the latest read has brought more than a small buffer holds
 
 	// Of the read under way. They are fields, and try is made once, so that a read
 	// allocates nothing.
@@ -46,13 +47,18 @@ func newReadyReader(conn net.Conn) *readyReader {
 	return r
 }
 
-// read waits for something to read, and then takes a buffer from pool for it. It returns
-// the buffer only if there is something in it.
+// read waits for something to read, and then takes a buffer from pool for it: of size
+// where much is coming, else a small one, of which many fit into a processor's cache. It
+// returns the buffer only if there is something in it.
 func (r *readyReader) read(size int, pool mem.BufferPool) (*[]byte, int, error) {
+	if !r.busy {
+		size = min(size, smallReadBuffer)
+	}
 	r.size, r.pool, r.buf, r.n, r.err = size, pool, nil, 0, nil
 	waitErr := r.raw.Read(r.try)
 	buf, n, err := r.buf, r.n, r.err
 	r.pool, r.buf = nil, nil
+	r.busy = n >= smallReadBuffer
 	switch {
 	case waitErr != nil:
 		return nil, 0, waitErr

@@ -147,10 +147,12 @@ type watchedConn struct {
 }
 
 // readBuffer is how much gRPC reads at once from a socket that needs no buffer while
-// there is nothing to read: large results take fewer calls of the system. Any other
-// holds on to its buffer, whose size is pinnedReadBuffer at most.
+// there is nothing to read: large results take fewer calls of the system. It reads at
+// most smallReadBuffer while less than that is there. Any other holds on to its buffer,
+// whose size is pinnedReadBuffer at most.
 const (
 	readBuffer       = 128 << 10
+	smallReadBuffer  = 16 << 10
 	pinnedReadBuffer = 32 << 10
 )
 

@@ -61,9 +61,8 @@ func unknownStatement(verb string) Statement {
 	return Statement{Verb: verb, Effects: []Effect{{Kind: EffectUnknown}}}
 }
 
-// Parse judges sql: by the standard dialect, and, where another dialect cuts
-// the text otherwise, by that one as well. The careful answer counts.
-func Parse(sql string) Script {
+// judge is Parse of a text that is not remembered.
+func judge(sql string) Script {
 	s, ambiguous := parse(sql, standardDialect)
 	if !ambiguous || s.SyntaxFault != "" {
 		return s

@@ -70,7 +70,7 @@ var layers = []layer{
 	{dir: "internal/printing"},
 	{dir: "internal/option"},
 	{dir: "internal/option/optiontest", may: []string{"internal/option"}, external: test},
-	{dir: "internal/sqlscan"},
+	{dir: "internal/sqlscan", may: []string{"internal/invariant"}},
 	{dir: "internal/memnet"},
 	{dir: "internal/tools/valuegen", external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "internal/tools/archtest"},

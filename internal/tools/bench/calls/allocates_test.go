@@ -26,7 +26,7 @@ func TestACallAllocatesWhatItDid(t *testing.T) {
 	uri, stop := startServer()
 	defer stop()
 	for name, want := range map[string]struct{ objects, within float64 }{
-		"select1_1": {265.2, 0.7}, "select1_8": {265.4, 0.7}, "select1_8_deadline": {293.5, 0.7},
+		"select1_1": {259.2, 0.7}, "select1_8": {259.3, 0.7}, "select1_8_deadline": {287.4, 0.7},
 		"fetch_16k": {18, 4}, // what is read ahead depends on who is faster
 	} {
 		w := works[slices.IndexFunc(works, func(w work) bool { return w.name == name })]
