@@ -16,7 +16,8 @@ import (
 
 const benchHelp = `Run statements from many goroutines on one pool, and print how long they took with
 all their rows. Each goroutine sends the next statement when the last has ended, so
-that a slow server is asked less. The pool has a connection for each goroutine,
+that a slow server is asked less, and a pause of it counts once for each goroutine
+(coordinated omission). Calls under way at the end are waited for. The pool has a connection for each goroutine,
 unless the URL says max_size. Ctrl-C ends it early, with the figures until then.`
 
 func (a *app) benchCommand() *cobra.Command {

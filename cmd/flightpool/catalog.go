@@ -23,7 +23,7 @@ type tableRow struct {
 	Schema  *string `arrow:"db_schema_name"`
 	Name    string  `arrow:"table_name"`
 	Type    string  `arrow:"table_type"`
-	Columns []byte  `arrow:"table_schema"`
+	Columns []byte  `arrow:"table_schema,optional"` // where it was asked for
 }
 
 // columns are the fields of the table's schema.

@@ -26,7 +26,8 @@ in FLIGHTPOOL_TOKEN. None of them is printed or kept.
 Exit codes:
   0    done
   1    a statement failed, and those after it were not run, or the last
-       transaction was not committed
+       transaction was not committed, or there is no result to write as
+       Arrow or Parquet
   2    the command line is wrong
   3    no connection, or no session that works
   130  interrupted; what became of the statement is told`
@@ -100,9 +101,11 @@ func (a *app) shell(ctx context.Context, args []string, j job) (err error) {
 		err = nil
 		if s.tx != txNone {
 			err = errors.New("the statements end within a transaction: it is not stored")
+		} else if s.format.Binary() && !s.gave {
+			err = errNoResult
 		}
 	}
-	return errors.Join(err, s.out.close(err == nil))
+	return errors.Join(err, s.closeOut(err == nil))
 }
 
 // isTerminal reports whether somebody types.

@@ -139,7 +139,7 @@ func onOff(on bool) string {
 
 // redirect sends results to a file, or back to where they go without it.
 func (s *shell) redirect(_ context.Context, path string) error {
-	closed := s.out.close(true)
+	closed := s.closeOut(true)
 	s.out = s.standardSink(s.terminal)
 	if path == "" || closed != nil {
 		return closed
@@ -149,6 +149,14 @@ func (s *shell) redirect(_ context.Context, path string) error {
 		s.out = file
 	}
 	return err
+}
+
+// closeOut ends what results go to. As Arrow or Parquet, no file has no result.
+func (s *shell) closeOut(whole bool) error {
+	if whole && s.out.path != "" && s.out.results == 0 && s.format.Binary() {
+		return errors.Join(fmt.Errorf("the file is not written: %w", errNoResult), s.out.close(false))
+	}
+	return s.out.close(whole)
 }
 
 func (s *shell) stats(context.Context, string) error {

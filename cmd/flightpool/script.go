@@ -17,8 +17,11 @@ var errQuit = errors.New("quit")
 func (s *shell) text(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewReader(in)
 	var pending splitter
-	for {
+	for first := true; ; {
 		line, err := s.readLine(ctx, lines)
+		if first {
+			line, first = strings.TrimPrefix(line, "\ufeff"), false // the mark of some editors
+		}
 		if failed := s.line(ctx, &pending, line); failed != nil {
 			return failed
 		}

@@ -311,3 +311,54 @@ func TestJSONKeepsNamesApart(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(r.out), &row), r.out)
 	require.Equal(t, map[string]int{"a": 1, "a#2": 2}, row)
 }
+
+func TestWithoutAResultThereIsNoArrowOrParquet(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	for _, format := range []string{"arrow", "parquet"} {
+		file := filepath.Join(t.TempDir(), "out")
+		for _, run := range []struct {
+			args []string
+			code int
+		}{
+			{args: []string{"-o", file, "-e", "CREATE TEMP TABLE t (a BIGINT)"}, code: exitFailed},
+			{args: []string{"-e", "CREATE TEMP TABLE t (a BIGINT)"}, code: exitFailed},
+			{args: []string{"-e", `\o ` + file, "-e", "CREATE TEMP TABLE t (a BIGINT)", "-e", `\o`}, code: exitFailed},
+			{args: []string{"-e", `\o ` + file, "-e", "SELECT * FROM generate(0)", "-e", `\o`}},
+			{args: []string{"-o", file, "-e", "SELECT * FROM generate(0)"}},
+		} {
+			r := flightpoolOf(t, "", nil, append([]string{srv.URI(), "--format", format}, run.args...)...)
+			require.Equal(t, run.code, r.code, "%v: %s", run.args, r.err)
+			if run.code == 0 {
+				require.FileExists(t, file)
+				require.NoError(t, os.Remove(file))
+			} else {
+				require.NoFileExists(t, file)
+				require.Contains(t, r.err, "no statement has given a result")
+			}
+		}
+	}
+}
+
+func TestCommentsAroundTransactionsAreNoPartOfThem(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	r := flightpoolOf(t, "\ufeff\\format csv\r\n"+`CREATE TABLE t (a BIGINT);
+-- the first
+BEGIN /* of; two */ TRANSACTION;
+INSERT INTO t VALUES (1);
+/* stored */ COMMIT -- now
+;
+BEGIN; -- the second
+INSERT INTO t VALUES (2);
+-- and undone
+ABORT;
+SELECT count(*) FROM t`, nil, srv.URI())
+	require.Zero(t, r.code, r.err)
+	require.Equal(t, "count\n1\n", r.out)
+}
+
+func TestTheListOfTablesHasNoColumns(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	r := flightpoolOf(t, "", nil, srv.URI(), "-e", "CREATE TABLE t (a BIGINT)", "-e", `\d`)
+	require.Zero(t, r.code, r.err)
+	require.Regexp(t, `(?m)^ +\S*t +table$`, r.out)
+}

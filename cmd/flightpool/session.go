@@ -35,6 +35,7 @@ type shell struct {
 	route    flightpool.Route
 	timing   bool
 	out      *sink
+	gave     bool   // a statement has given a result
 	last     string // the latest statement, for \watch
 	terminal *terminal
 	onChange func() // after a statement that may have changed tables
@@ -128,6 +129,7 @@ func (s *shell) print(result *flightpool.QueryResult, progress *progress) (rows 
 	if err != nil {
 		return 0, err
 	}
+	s.gave = true
 	writer, err := output.New(s.format, w, result.Schema())
 	if err != nil {
 		return 0, err
@@ -155,7 +157,7 @@ func (s *shell) tell(format string, args ...any) {
 
 // control carries out what begins and ends transactions.
 func (s *shell) control(ctx context.Context, session *flightpool.SessionHandle, sql string) (done bool, err error) {
-	switch {
+	switch sql = withoutComments(sql); {
 	case beginText.MatchString(sql):
 		if err = session.BeginTransaction(ctx); err == nil {
 			s.tx = txOpen

@@ -101,6 +101,8 @@ func (s *sink) endResult() error {
 	return p.close()
 }
 
+var errNoResult = errors.New("no statement has given a result, without which there is no Arrow or Parquet")
+
 var errNotWhole = errors.New("the file is not written: it has a result that was not read to its end")
 
 // close ends a file. Only a whole one gets its name: without a result in it that has

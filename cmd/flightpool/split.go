@@ -107,10 +107,32 @@ func isWord(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= 0x80
 }
 
+// withoutComments is a statement with a space for each character of a comment.
+func withoutComments(sql string) string {
+	if !strings.Contains(sql, "--") && !strings.Contains(sql, "/*") {
+		return sql
+	}
+	var s splitter
+	var bare strings.Builder
+	for i := 0; i < len(sql); {
+		before := s.mode
+		n := s.step(sql[i:], i > 0 && isWord(sql[i-1]))
+		if isComment(before) || isComment(s.mode) {
+			bare.WriteByte(' ')
+		} else {
+			bare.WriteString(sql[i : i+n])
+		}
+		i += n
+	}
+	return strings.TrimSpace(bare.String())
+}
+
+func isComment(mode byte) bool { return mode == '-' || mode == '*' }
+
 // Control of transactions is not sent as text: the pool keeps the account of transactions.
 var (
 	beginText     = regexp.MustCompile(`(?is)^(BEGIN|START)(\s+(TRANSACTION|WORK))?$`)
 	commitText    = regexp.MustCompile(`(?is)^(COMMIT|END)(\s+(TRANSACTION|WORK))?$`)
-	rollbackText  = regexp.MustCompile(`(?is)^ROLLBACK(\s+(TRANSACTION|WORK))?$`)
+	rollbackText  = regexp.MustCompile(`(?is)^(ROLLBACK|ABORT)(\s+(TRANSACTION|WORK))?$`)
 	savepointText = regexp.MustCompile(`(?is)^(SAVEPOINT|RELEASE(?:\s+SAVEPOINT)?|ROLLBACK\s+TO(?:\s+SAVEPOINT)?)\s+(\S+)$`)
 )
