@@ -127,7 +127,8 @@ type history struct {
 const maxHistory = 1000
 
 // secret finds statements that may hold one; they are not kept.
-var secret = regexp.MustCompile(`(?i)passw|secret|identified\s+by|token|credential|(access|api|private)_?key`)
+var secret = regexp.MustCompile(`(?i)pass(w|phrase)|\bpwd\b|secret|identified\s+by|token|credential|bearer|connection_?string|` +
+	`(access|account|api|auth|encryption|parquet|private|shared)_?key|://[^\s'"]*:[^\s'"]*@`) // the last: in a URL
 
 func (s *shell) openHistory(line *liner.State) *history {
 	h := &history{line: line}
