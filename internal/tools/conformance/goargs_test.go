@@ -126,7 +126,12 @@ func TestTransactionsAsValuesOnDuckDB(t *testing.T) {
 		rows, err := tx.Query(t.Context(), "SELECT i FROM range(100000) t(i)")
 		require.NoError(t, err, name)
 		require.ErrorIs(t, tx.Commit(t.Context()), flightpool.ErrBusy, name)
-		require.NoError(t, tx.Rollback(t.Context()), name)
+		err = tx.Rollback(t.Context())
+		if name == "ADBC's driver" { // the cancel costs the session, of which server is not known: some had stored it
+			require.ErrorIs(t, err, flightpool.ErrSessionLost, name)
+		} else {
+			require.NoError(t, err, name)
+		}
 		rows.Release()
 		require.ErrorIs(t, tx.Commit(t.Context()), flightpool.ErrHandleClosed, name)
 
