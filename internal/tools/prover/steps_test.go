@@ -887,7 +887,11 @@ func (w *world) panicking(s step, a *actor) {
 		w.breaks("failure unnoticed", "%q", s)
 	}
 	t := &token{alone: either, step: s.String()}
-	if a.tx != nil && a.tx.ended == open {
+	var e *flightpool.Error
+	switch {
+	case errors.As(err, &e) && e.Unsent: // refused before the reader was asked, as ADBC's driver is in a transaction
+		t.alone = never
+	case a.tx != nil && a.tx.ended == open:
 		t.tx = a.tx
 	}
 	w.tokens[k] = t
