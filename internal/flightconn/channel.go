@@ -66,8 +66,8 @@ var getDesc = &grpc.StreamDesc{StreamName: "DoGet", ServerStreams: true}
 
 // get begins a DoGet. The ticket is encoded. Messages are received as what wireCodec
 // knows, or as protobuf's.
-func (ch *channel) get(ctx context.Context, ticket []byte) (*channelStream, error) {
-	stream, err := ch.newStream(ctx, getDesc, servicePrefix+"DoGet", encodedCall...)
+func (ch *channel) get(ctx context.Context, ticket []byte, opts ...grpc.CallOption) (*channelStream, error) {
+	stream, err := ch.newStream(ctx, getDesc, servicePrefix+"DoGet", append(opts, encodedCall...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package flightconn
 
 import (
+	"fmt"
+
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto" // registers gRPC's own codec
@@ -55,6 +57,31 @@ func (wireCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 }
 
+// marshalMessage and unmarshalMessage are what wireCodec is for a transport of our own, whose messages lie
+// in one piece.
+func marshalMessage(v any) ([]byte, error) {
+	switch m := v.(type) {
+	case encodedMessage:
+		return m, nil
+	case proto.Message:
+		return proto.Marshal(m)
+	default:
+		return nil, fmt.Errorf("%T is no message", v)
+	}
+}
+
+func unmarshalMessage(data []byte, v any) error {
+	switch m := v.(type) {
+	case *encodedMessage:
+		*m = data
+		return nil
+	case proto.Message:
+		return proto.Unmarshal(data, m)
+	default:
+		return fmt.Errorf("%T is no message", v)
+	}
+}
+
 // dataMessage is a FlightData as far as a reader needs it. It is decoded again and
 // again: the header is valid until the next, and the body until it is released.
 type dataMessage struct {
@@ -106,7 +133,7 @@ func (m *dataMessage) decode(data mem.BufferSlice) error {
 		tag, ok := rest.varint()
 		n, ok2 := rest.varint()
 		if !ok || !ok2 || n > uint64(rest.left) {
-			return m.decodeAny(data)
+			return m.decodeAny(data.Materialize())
 		}
 		switch tag {
 		case tagHeader:
@@ -118,17 +145,17 @@ func (m *dataMessage) decode(data mem.BufferSlice) error {
 			m.body = newBody(int(n))
 			rest.copyTo(m.body.Bytes())
 		default:
-			return m.decodeAny(data)
+			return m.decodeAny(data.Materialize())
 		}
 	}
 	return nil
 }
 
 // decodeAny is decode by protobuf's own decoder.
-func (m *dataMessage) decodeAny(data mem.BufferSlice) error {
+func (m *dataMessage) decodeAny(data []byte) error {
 	m.release()
 	var all pb.FlightData
-	if err := proto.Unmarshal(data.Materialize(), &all); err != nil {
+	if err := proto.Unmarshal(data, &all); err != nil {
 		return err
 	}
 	m.header = append(m.header[:0], all.GetDataHeader()...)

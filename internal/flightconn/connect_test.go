@@ -32,7 +32,7 @@ func TestAServerThatIsNotOneIsToldByItsFirstBytes(t *testing.T) {
 		"a few bytes":                   {"\x00\x00", false, hint},
 		"a TLS alert":                   {"\x15\x03\x01\x00\x02\x02\x46", false, hint},
 		"a longer TLS alert":            {"\x15\x03\x01\x00\x02\x02\x46\x15\x03\x01\x00\x02\x01\x00", false, hint},
-		"HTTP/1":                        {"HTTP/1.1 400 Bad Request\r\n\r\n", false, "HTTP/1.1 header"},
+		"HTTP/1":                        {"HTTP/1.1 400 Bad Request\r\n\r\n", false, "HTTP/1, so it is none of gRPC"},
 		"settings, and then nothing":    {"\x00\x00\x00\x04\x00\x00\x00\x00\x00", false, "^transport: the server has closed the connection"},
 		"nothing, asked for TLS":        {"", true, "^TLS handshake: the server closed the connection$"},
 		"settings, asked for TLS":       {"\x00\x00\x00\x04\x00\x00\x00\x00\x00", true, "TLS to a plain text port"},

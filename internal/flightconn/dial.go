@@ -30,6 +30,9 @@ import (
 // as pings, of which servers allow only so many.
 const deadPeerTimeout = 75 * time.Second
 
+// keepaliveTimeout is how long an HTTP/2 ping may stay unanswered.
+const keepaliveTimeout = 20 * time.Second
+
 // tcpKeepAlive finds a dead peer of an idle socket within deadPeerTimeout: a
 // first probe after a fifth of it, and four that are not answered.
 var tcpKeepAlive = net.KeepAliveConfig{Enable: true, Idle: deadPeerTimeout / 5, Interval: deadPeerTimeout / 5, Count: 4}
@@ -110,21 +113,10 @@ const (
 // Config.DialOptions are for the caller to append behind these, so that they
 // win.
 func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer func(context.Context, string) (net.Conn, error), onUntracked func()) []grpc.DialOption {
-	creds := insecure.NewCredentials()
-	if tlsConfig != nil {
-		creds = credentials.NewTLS(isolateTLSCallbacks(tlsConfig))
-	}
-	authority := addr
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		authority = "localhost" // a unix path
-	}
-	if tlsConfig != nil && tlsConfig.ServerName != "" {
-		authority = tlsConfig.ServerName // gRPC refuses two names for one server
-	}
 	opts := []grpc.DialOption{
-		grpc.WithTransportCredentials(reportingCredentials{creds}),
+		grpc.WithTransportCredentials(newCredentials(tlsConfig)),
 		grpc.WithContextDialer(dialer),
-		grpc.WithAuthority(authority),
+		grpc.WithAuthority(authority(addr, tlsConfig)),
 		grpc.WithNoProxy(), // dial sees to it
 		// A call is sent once. What is left to gRPC is the transparent
 		// retry of a stream that the server vouches not to have processed.
@@ -136,9 +128,29 @@ func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer f
 		grpc.WithStaticConnWindowSize(connWindow),
 	}
 	if cfg.Keepalive > 0 {
-		opts = append(opts, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: cfg.Keepalive, Timeout: 20 * time.Second}))
+		opts = append(opts, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: cfg.Keepalive, Timeout: keepaliveTimeout}))
 	}
 	return opts
+}
+
+// newCredentials is the TLS of a transport, or none.
+func newCredentials(tlsConfig *tls.Config) reportingCredentials {
+	if tlsConfig == nil {
+		return reportingCredentials{insecure.NewCredentials()}
+	}
+	return reportingCredentials{credentials.NewTLS(isolateTLSCallbacks(tlsConfig))}
+}
+
+// authority is the name by which the server is called, and which gRPC compares a
+// certificate with.
+func authority(addr string, tlsConfig *tls.Config) string {
+	if tlsConfig != nil && tlsConfig.ServerName != "" {
+		return tlsConfig.ServerName // gRPC refuses two names for one server
+	}
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return "localhost" // a unix path
+	}
+	return addr
 }
 
 // dialTracker counts the dials under way of an endpoint. gRPC's Close ends them

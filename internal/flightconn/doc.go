@@ -1,5 +1,5 @@
 // Package flightconn is the native backend: backend.Conn over Arrow Flight
-// SQL, on arrow-go's protocol messages and gRPC.
+// SQL, on arrow-go's protocol messages and package grpcconn.
 //
 // An Endpoint is one server as a pool sees it, and Endpoint.Open makes the
 // pool's connections. A Conn has three things of its own: a transport, a
@@ -8,18 +8,22 @@
 //
 // # One transport, once
 //
-// gRPC replaces a dead transport in silence, and with it the session. Here the
-// dialer answers once (transport), so that what follows the end of a transport is
-// an error. The end is seen where it happens, on the socket, before any call
-// fails of it: Lost tells at once, calls under way fail with ErrSessionLost,
-// later calls fail with it before anything is sent.
+// gRPC's own client replaces a dead transport in silence, and with it the session. A
+// transport here is a grpcconn.Conn, which has one socket and ends with it. The end is seen
+// where it happens, on the socket, before any call fails of it: Lost tells at once, calls
+// under way fail with ErrSessionLost, later calls fail with it before anything is sent.
 //
-// A call is sent once. Retries are off; what gRPC still does by itself is to
-// try a stream again that the server disowned (REFUSED_STREAM, or a GOAWAY
-// that names an earlier stream) or that never left. After a GOAWAY there is no
-// transport to try it on, so it fails, as Unsent. An error is Unsent exactly
-// when no RPC of the call was handed to a transport, or all that were have
-// been disowned.
+// With Config.DialOptions, which gRPC's own client alone understands, that is the
+// transport. It is dialled once too: its dialer answers once, so that what follows the end
+// of the socket is an error. It costs more (docs/performance.md).
+//
+// Clients of locations and control channels, which hold no session and may dial again, are
+// gRPC's own in any case.
+//
+// A call is sent once. What is tried again is a stream that the server disowned
+// (REFUSED_STREAM); one above the last of a GOAWAY fails, as Unsent, since there is no
+// other transport. An error is Unsent exactly when no RPC of the call was handed to a
+// transport, or all that were have been disowned.
 //
 // # Results
 //
@@ -59,8 +63,8 @@
 //
 // # Memory of batches
 //
-// A batch is one copy away from gRPC's buffers: its message is decoded in their pieces
-// (wireCodec), and its body lands in memory that earlier batches have used (newBody),
+// A batch is one copy away from the socket's buffer: its message is taken apart while it comes
+// (dataReceiver), and its body lands in memory that earlier batches have used (newBody),
 // which the last Release of an array of it gives back. What of a batch was retained
 // stays as it is and keeps that body alone. What was not changes with a later batch;
 // builds with the race detector, or the tag invariants, overwrite it at once, so that
@@ -89,7 +93,7 @@
 //	config.go, options.go      what can be set; session options
 //	endpoint.go                what connections share, and what was learned of the server
 //	open.go, handshake.go      dial, handshake, first round trip
-//	conn.go, transport.go, ready_unix.go, ready_other.go  the connection and its end; its transport
+//	conn.go, transport.go      the connection and its end; its transport
 //	dial.go, sockopt_linux.go, sockopt_other.go  how it is dialled, proxies; silence of the peer
 //	identity.go, channel.go    who we are to the server; RPCs in that name, and what their replies say of it
 //	call.go, sends.go          one call; what of it has been sent, and what came with it
@@ -97,7 +101,8 @@
 //	query.go, info.go          planning; the FlightInfo, kept encoded
 //	stream.go, fetch.go        results, and where their rows are had; what locations answer that have none
 //	merge.go, part.go, ahead.go, renew.go  several endpoints
-//	codec.go, body.go, poison_on.go, poison_off.go  FlightData from gRPC; the memory of batches
+//	assemble.go, codec.go      FlightData as it comes; messages of gRPC
+//	body.go, poison_on.go, poison_off.go  the memory of batches
 //	messages.go, schemas.go    messages that were verified, schemas that were decoded
 //	reader.go, decode.go, batchmem.go  batches of them, here and by Arrow's reader
 //	external.go, locations.go, location_addr.go  clients of other servers

@@ -35,14 +35,17 @@ func (e *Endpoint) Open(ctx context.Context) (backend.Conn, error) {
 	if c.transport, err = newTransport(&e.cfg); err != nil {
 		return nil, r.newError(backend.StageDial, backend.FaultUsage, err)
 	}
-	c.channel = &channel{cc: c.transport.cc, id: c.id, owner: c}
-	c.flight = pb.NewFlightServiceClient(c.channel)
 	established := false
 	defer func() {
 		if !established { // also when an interceptor of the user's panics or ends the goroutine
 			c.transport.closeWithin(errClosed, 0)
 		}
 	}()
+	if err := c.transport.connect(ctx, &e.cfg); err != nil {
+		return nil, r.wrapOpenError(backend.StageDial, err)
+	}
+	c.channel = &channel{cc: c.transport.cc, id: c.id, owner: c}
+	c.flight = pb.NewFlightServiceClient(c.channel)
 	if err := r.establish(ctx); err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ type reader struct {
 // reader, and it has no rows. The headers have come with the first message;
 // they tell what a server counts of a statement that it was sent as a query.
 func openReader(ctx context.Context, from rowSource, ticket []byte, e *Endpoint, reserve func(bytes int64) error) (*reader, error) {
-	stream, err := from.channel.get(ctx, ticket)
+	stream, err := from.channel.get(ctx, ticket, receiveData())
 	if err != nil {
 		return nil, err
 	}

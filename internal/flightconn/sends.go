@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/internal/grpcconn"
 )
 
 // sendTracker counts the RPCs of one call that may have reached the server, and those
@@ -53,7 +55,7 @@ type trackedRPC struct {
 	state            atomic.Int32 // of one that carries
 	begun            atomic.Bool
 	trailed          atomic.Bool // the server has ended it
-	ended            atomic.Pointer[stats.End]
+	ended            atomic.Pointer[rpcEnd]
 	returned         atomic.Bool // what has called the interceptors goes on without it
 
 	mu struct {
@@ -159,34 +161,73 @@ func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	case *stats.Begin:
 		rpc.countBegin()
 		if s.IsTransparentRetryAttempt {
-			rpc.takeReply() // of nobody
-			rpc.trailed.Store(false)
-			rpc.ended.Store(nil)
-			if rpc.sendCounted.Swap(false) {
-				rpc.tracker.count.Add(-1)
-			}
+			rpc.Disowned()
 		}
 		rpc.setState(rpcUnsent)
 	case *stats.OutHeader:
-		if !rpc.sendCounted.Swap(true) {
-			rpc.tracker.count.Add(1)
-		}
-		if rpc.carriesStatement && rpc.state.CompareAndSwap(rpcUnsent, rpcOpen) {
-			rpc.tracker.unendedStatements.Add(1)
-		}
+		rpc.Sent()
 	case *stats.InHeader:
-		rpc.setReply(s.Header, nil)
-		rpc.countAnswer()
+		rpc.Header(s.Header)
 	case *stats.InTrailer:
-		rpc.setReply(nil, s.Trailer)
-		rpc.trailed.Store(true)
-		rpc.countAnswer()
-		rpc.setState(rpcEnded)
+		rpc.Trailer(s.Trailer)
 	case *stats.End:
-		rpc.ended.Store(s)
-		rpc.countAnswer()
-		rpc.tracker.attempts.Add(-1)
+		rpc.End(s.Error)
 	}
+}
+
+// rpcEnd is how gRPC has ended an RPC.
+type rpcEnd struct{ err error }
+
+var _ grpcconn.Observer = (*trackedRPC)(nil)
+
+// Begin is part of grpcconn.Observer.
+func (r *trackedRPC) Begin() {
+	r.tracker.attempts.Add(1)
+	r.begun.Store(true)
+	r.countBegin()
+}
+
+// Sent is part of grpcconn.Observer.
+func (r *trackedRPC) Sent() {
+	if !r.sendCounted.Swap(true) {
+		r.tracker.count.Add(1)
+	}
+	if r.carriesStatement && r.state.CompareAndSwap(rpcUnsent, rpcOpen) {
+		r.tracker.unendedStatements.Add(1)
+	}
+}
+
+// Disowned is part of grpcconn.Observer. It takes back what the sending has counted, and what
+// came with it, which is of nobody.
+func (r *trackedRPC) Disowned() {
+	r.takeReply()
+	r.trailed.Store(false)
+	r.ended.Store(nil)
+	if r.sendCounted.Swap(false) {
+		r.tracker.count.Add(-1)
+	}
+	r.setState(rpcUnsent)
+}
+
+// Header is part of grpcconn.Observer.
+func (r *trackedRPC) Header(md metadata.MD) {
+	r.setReply(md, nil)
+	r.countAnswer()
+}
+
+// Trailer is part of grpcconn.Observer.
+func (r *trackedRPC) Trailer(md metadata.MD) {
+	r.setReply(nil, md)
+	r.trailed.Store(true)
+	r.countAnswer()
+	r.setState(rpcEnded)
+}
+
+// End is part of grpcconn.Observer.
+func (r *trackedRPC) End(err error) {
+	r.ended.Store(&rpcEnd{err})
+	r.countAnswer()
+	r.tracker.attempts.Add(-1)
 }
 
 // checkEnd is err, with which the RPC has ended for us. An end without an error is the
@@ -200,8 +241,8 @@ func (r *trackedRPC) checkEnd(err error) error {
 	}
 	end := r.ended.Load()
 	switch {
-	case end != nil && end.Error != nil:
-		return end.Error
+	case end != nil && end.err != nil:
+		return end.err
 	case end != nil && r.trailed.Load():
 		return nil
 	case r.Err() != nil:

@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/eof"
+	"github.com/flightpool/flightpool/internal/grpcconn"
 	"github.com/flightpool/flightpool/internal/netname"
 )
 
@@ -32,12 +35,16 @@ var (
 // reads and closes through watchedConn, which sets it first, so that a call
 // that fails finds the reason there.
 //
-// Its life: gRPC dials with the first RPC (dialOnce), shakes hands
-// (reportingCredentials), and reads until the socket ends. From then on it is
-// lost, for good. A handshake that fails, a missed keepalive, a GOAWAY and
-// Close end it in the same way.
+// Its life: it is dialled once (dialOnce), shakes hands (reportingCredentials), and
+// is read until the socket ends. From then on it is lost, for good. A handshake that
+// fails, a missed keepalive, a GOAWAY and Close end it in the same way.
+//
+// It is a grpcconn.Conn, which connect makes. With Config.DialOptions, which only gRPC's
+// own client understands, it is that: it dials with the first RPC.
 type transport struct {
-	cc     *grpc.ClientConn
+	cc     grpc.ClientConnInterface // one of the two below
+	grpc   *grpc.ClientConn
+	own    *grpcconn.Conn // nil before connect, and with grpc
 	dialed atomic.Bool
 	lost   atomic.Pointer[error]
 	onLost atomic.Pointer[func(error)] // taken out by who calls it
@@ -49,23 +56,97 @@ type transport struct {
 	}
 }
 
-// newTransport makes the transport of one connection. Nothing is dialled before
-// the first RPC. gRPC closes a client that is idle for 30 minutes unless it is
+// newTransport makes the transport of one connection. Nothing is dialled before connect,
+// or the first RPC. gRPC closes a client that is idle for 30 minutes unless it is
 // told not to, which would be the end of the session. An error is that of an
 // option.
 func newTransport(cfg *Config) (*transport, error) {
 	e := &transport{}
-	opts := append(cfg.transportOptions(cfg.Address, cfg.TLS, e.dialOnce(cfg), func() { e.closeWithin(errUntracked, 0) }), grpc.WithIdleTimeout(0))
-	if readsWhenReady && cfg.TLS == nil && cfg.Dialer == nil {
-		opts = append(opts, grpc.WithReadBufferSize(readBuffer))
+	if len(cfg.DialOptions) == 0 {
+		return e, nil
 	}
+	opts := append(cfg.transportOptions(cfg.Address, cfg.TLS, e.dialOnce(cfg), func() { e.closeWithin(errUntracked, 0) }), grpc.WithIdleTimeout(0))
 	cc, err := grpc.NewClient("passthrough:///flight", append(opts, cfg.DialOptions...)...)
 	if err != nil {
 		return nil, err
 	}
-	e.cc = cc
+	e.cc, e.grpc = cc, cc
 	return e, nil
 }
+
+// handshakeTimeout bounds TLS and the beginning of HTTP/2, as gRPC does.
+const handshakeTimeout = 20 * time.Second
+
+// connect dials, shakes hands and begins HTTP/2, if that is not left to gRPC. Where it fails
+// the transport is lost, but for the end of ctx. The error is a status, as that of an
+// RPC would be.
+func (e *transport) connect(ctx context.Context, cfg *Config) error {
+	if e.grpc != nil {
+		return nil
+	}
+	err := e.begin(ctx, cfg)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return status.FromContextError(ctx.Err()).Err()
+	default:
+		return status.Error(codes.Unavailable, err.Error())
+	}
+}
+
+func (e *transport) begin(ctx context.Context, cfg *Config) error {
+	watched, err := e.leaveableDial(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, handshakeTimeout)
+	defer stop()
+	conn, _, err := newCredentials(cfg.TLS).ClientHandshake(ctx, authority(cfg.Address, cfg.TLS), watched)
+	if err != nil {
+		return err
+	}
+	var socket net.Conn
+	if conn == net.Conn(watched) {
+		socket = watched.Conn
+	}
+	e.own, err = grpcconn.New(ctx, conn, grpcconn.Config{
+		Authority: authority(cfg.Address, cfg.TLS), TLS: cfg.TLS != nil, UserAgent: userAgent,
+		MaxMessage: cfg.MaxMessage, StreamWindow: streamWindow, ConnWindow: connWindow,
+		Keepalive: max(cfg.Keepalive, 0), KeepaliveTimeout: keepaliveTimeout,
+		Marshal: marshalMessage, Unmarshal: unmarshalMessage,
+		Observe: func(ctx context.Context) grpcconn.Observer { return trackedIn(ctx) },
+		Socket:  socket, OnRead: watched.sawRead, OnEnd: watched.sawEnd,
+	})
+	e.cc = e.own
+	return err
+}
+
+// leaveableDial dials, and returns when ctx ends, or DialTimeout, even if a Dialer of the user's
+// does not. What comes of that is closed (dialTracker).
+func (e *transport) leaveableDial(ctx context.Context, cfg *Config) (*watchedConn, error) {
+	ctx, stop := context.WithTimeout(ctx, cfg.DialTimeout)
+	defer stop()
+	dial := callback.Go(func() (net.Conn, error) { return e.dialOnce(cfg)(ctx, "") })
+	select {
+	case <-dial.Done:
+	case <-ctx.Done():
+		select {
+		case <-dial.Done:
+		default:
+			e.markLost(dialError(cfg.Address, ctx.Err()))
+			return nil, ctx.Err()
+		}
+	}
+	dial.Resume()
+	if dial.Err != nil {
+		return nil, dial.Err
+	}
+	return dial.Value.(*watchedConn), nil
+}
+
+// userAgent is what servers see of us in their logs.
+const userAgent = "flightpool"
 
 // dialOnce makes the dialer that gRPC calls whenever it wants a transport. It
 // answers once: gRPC would replace a dead transport, and with it the server
@@ -97,7 +178,7 @@ func (e *transport) dialOnce(cfg *Config) func(context.Context, string) (net.Con
 		if e.Lost() != nil { // closed meanwhile
 			_ = raw.Close()
 		}
-		return &watchedConn{Conn: raw, transport: e, ready: newReadyReader(raw)}, nil
+		return &watchedConn{Conn: raw, transport: e}, nil
 	}
 }
 
@@ -113,7 +194,13 @@ func (e *transport) closeWithin(reason error, limit time.Duration) {
 	} else {
 		defer time.AfterFunc(limit, e.closeSocket).Stop()
 	}
-	_ = e.cc.Close()
+	switch {
+	case e.grpc != nil:
+		_ = e.grpc.Close()
+	case e.own != nil:
+		e.own.Close(limit)
+	}
+	e.closeSocket() // that of an open which has failed, too
 }
 
 // closeSocket closes the socket if there is one. What gRPC or TLS made of it
@@ -143,38 +230,29 @@ type watchedConn struct {
 	net.Conn
 	transport *transport
 	opening   openingState
-	ready     *readyReader // nil where the socket is none of the system's
 }
 
-// readBuffer is how much gRPC reads at once from a socket that needs no buffer while
-// there is nothing to read: large results take fewer calls of the system. It reads at
-// most smallReadBuffer while less than that is there. Any other holds on to its buffer,
-// whose size is pinnedReadBuffer at most.
-const (
-	readBuffer       = 128 << 10
-	smallReadBuffer  = 16 << 10
-	pinnedReadBuffer = 32 << 10
-)
-
-// ReadOnReady is what gRPC reads by, in place of Read, from a connection that has it:
-// it takes a buffer only when there is something to read. gRPC does not document it;
-// TestAnIdleConnectionHoldsNoReadBuffer tells when it does not ask for it any more.
-func (c *watchedConn) ReadOnReady(size int, pool mem.BufferPool) (buf *[]byte, n int, err error) {
-	if c.ready != nil {
-		buf, n, err = c.ready.read(size, pool)
-	} else {
-		buf = pool.Get(min(size, pinnedReadBuffer))
-		if n, err = c.Conn.Read(*buf); n == 0 {
-			pool.Put(buf)
-			buf = nil
-		}
-	}
-	if buf != nil {
-		c.opening.countReceived((*buf)[:n])
-	}
+// sawRead is told of what was read from the socket itself.
+func (c *watchedConn) sawRead(data []byte, err error) {
+	c.opening.countReceived(data)
 	c.reportRead(err)
-	return buf, n, err
 }
+
+// sawEnd is told why HTTP/2 has ended, where no read has told more.
+func (c *watchedConn) sawEnd(reason error) {
+	switch {
+	case c.opening.alert.Load():
+		reason = errPlainText
+	case errors.Is(reason, context.Canceled), errors.Is(reason, context.DeadlineExceeded): // that of connect
+		reason = errNoSettings
+	default:
+		reason = fmt.Errorf("transport: %w", reason)
+	}
+	c.transport.markLost(reason)
+}
+
+// errNoSettings is a server that has not begun to speak HTTP/2.
+var errNoSettings = &connectError{text: "HTTP/2: no answer of the server"}
 
 // Read records the end of the socket before gRPC hears of it. During a
 // handshake it leaves the reason to the handshake.

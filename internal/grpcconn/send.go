@@ -1,0 +1,120 @@
+package grpcconn
+
+import (
+	"encoding/binary"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// SendMsg is part of grpc.ClientStream. It waits for the windows of the peer, and returns when
+// all of the message waits to be written; it may be changed then. It is io.EOF when
+// the RPC is over: RecvMsg says why.
+//
+// Of an RPC with one message it ends the sending, and the frames leave at once.
+func (s *Stream) SendMsg(message any) error {
+	data, err := s.conn.cfg.Marshal(message)
+	if err != nil {
+		return internalStatus("a message that cannot be encoded: " + err.Error())
+	}
+	return s.send(data, s.single)
+}
+
+// CloseSend is part of grpc.ClientStream. Its error is always nil.
+func (s *Stream) CloseSend() error {
+	c := s.conn
+	c.mu.Lock()
+	if !s.over && !s.sentEnd {
+		s.sentEnd = true
+		c.mu.out = appendFrameHeader(c.mu.out, 0, frameData, flagEndStream, s.id)
+	}
+	c.flush()
+	return nil
+}
+
+// send puts a message into out, as much of it at a time as the windows allow. last says that
+// nothing comes after it.
+func (s *Stream) send(data []byte, last bool) error {
+	if uint64(len(data)) > 1<<32-1 {
+		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes is longer than gRPC can say", len(data))
+	}
+	var prefix [prefixLen]byte
+	binary.BigEndian.PutUint32(prefix[1:], uint32(len(data)))
+	head, whole := prefix[:], data
+	c := s.conn
+	for {
+		c.mu.Lock()
+		if s.over || s.sentEnd {
+			c.mu.Unlock()
+			return io.EOF
+		}
+		s.sent = nil
+		for n := s.room(len(head) + len(data)); n > 0; n = s.room(len(head) + len(data)) {
+			flags := byte(0)
+			if s.sentEnd = last && n == len(head)+len(data); s.sentEnd {
+				flags = flagEndStream
+			}
+			c.mu.out = appendFrameHeader(c.mu.out, n, frameData, flags, s.id)
+			fromHead := min(n, len(head))
+			c.mu.out = append(append(c.mu.out, head[:fromHead]...), data[:n-fromHead]...)
+			head, data = head[fromHead:], data[n-fromHead:]
+			s.sendWindow -= int64(n)
+			c.mu.sendWindow -= int64(n)
+		}
+		if len(head)+len(data) == 0 {
+			if s.sentCount++; s.sentCount == 1 {
+				s.sent = whole
+			}
+			if last {
+				c.flush()
+			} else {
+				c.startWriter()
+				c.mu.Unlock()
+			}
+			return nil
+		}
+		changed := c.changes()
+		c.startWriter()
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-s.ctx.Done():
+			s.cancel()
+		}
+	}
+}
+
+// room is how many bytes of those wanted may go into the next frame. The lock is held.
+func (s *Stream) room(wanted int) int {
+	c := s.conn
+	return int(max(0, min(int64(wanted), s.sendWindow, c.mu.sendWindow, int64(c.mu.peer.maxFrame), int64(maxOut-len(c.mu.out)))))
+}
+
+// sendAgain begins an RPC a second time that the server has not processed (REFUSED_STREAM), if
+// all that was sent of it is one message for which there is room. It is the reader's; the
+// lock is held.
+func (c *Conn) sendAgain(s *Stream) bool {
+	size := int64(prefixLen + len(s.sent))
+	if s.sentAgain || s.sentCount != 1 || s.sent == nil || s.got > 0 || len(s.queue) > 0 || c.mu.goAway != nil ||
+		size > min(c.mu.peer.window, c.mu.sendWindow, int64(c.mu.peer.maxFrame)) {
+		return false
+	}
+	s.sentAgain = true
+	s.headersCame, s.header = false, nil
+	s.observer.Disowned()
+	delete(c.mu.streams, s.id)
+	c.begin(s)
+	flags := byte(0)
+	if s.sentEnd {
+		flags = flagEndStream
+	}
+	c.mu.out = appendFrameHeader(c.mu.out, int(size), frameData, flags, s.id)
+	c.mu.out = append(c.mu.out, 0)
+	c.mu.out = binary.BigEndian.AppendUint32(c.mu.out, uint32(len(s.sent)))
+	c.mu.out = append(c.mu.out, s.sent...)
+	s.sendWindow -= size
+	c.mu.sendWindow -= size
+	c.startWriter()
+	return true
+}
