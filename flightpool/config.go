@@ -106,7 +106,10 @@ type Config struct {
 	// is noticed within 75 s (on systems other than Linux, with a call under
 	// way, within 5 m 40 s), and an idle one by the health check.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
-	// DialOptions are appended to the pool's own. They must not replace the
+	// DialOptions are gRPC's, for interceptors and what else only its own client
+	// understands: with any, that client carries the pool's calls, which then take about
+	// as much time and memory as without a pool, and more. They are appended to the
+	// pool's own. They must not replace the
 	// dialer, which guards against silent reconnects: use Dialer. Interceptors must
 	// pass on the context that they are given, or one made of it: without its values
 	// nobody knows what was sent, so that such a call is not sent at all. They must not
@@ -119,6 +122,10 @@ type Config struct {
 	// without it.
 	DialOptions []grpc.DialOption
 	Allocator   memory.Allocator // for Arrow buffers (memory.DefaultAllocator)
+
+	// Traffic counts the bytes that the pool's sockets send and receive, those of TLS
+	// and HTTP/2 included (nil: they are not counted). Pools may share one.
+	Traffic *Traffic
 
 	// MaxMessage is the largest message received, in bytes (64 MiB). Compressed
 	// buffers of one may become 16 times that, and the dictionaries of one

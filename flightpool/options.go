@@ -228,6 +228,9 @@ func endpointConfig(at dsn, cfg Config, auth credentialSource) flightconn.Config
 		DialTimeout: cfg.DialTimeout, CloseTimeout: cfg.CloseTimeout,
 		MaxMessage: cfg.MaxMessage, CancelActions: cfg.Cancel.Actions,
 	}
+	if cfg.Traffic != nil {
+		c.CountBytes = cfg.Traffic.add
+	}
 	if at.secure {
 		if c.TLS = cfg.TLS; c.TLS == nil {
 			c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}

@@ -32,5 +32,5 @@ func TestTheReadmeNamesEveryFieldAndOption(t *testing.T) {
 
 func TestEveryFieldOfAConfigIsInTheTable(t *testing.T) {
 	optiontest.Covers(t, fields,
-		"HealthCheck.IdleBeforeCheck", "Cancel.Actions", "Leases", "Limiter", "Headers", "Locations", "Dialer", "DialOptions", "Allocator", "Layer", "OnConnect", "Tracer", "Hooks", "Logger")
+		"HealthCheck.IdleBeforeCheck", "Cancel.Actions", "Leases", "Limiter", "Headers", "Locations", "Dialer", "DialOptions", "Traffic", "Allocator", "Layer", "OnConnect", "Tracer", "Hooks", "Logger")
 }

@@ -49,7 +49,7 @@ type ConnectParams struct {
 	Config flightpool.Config
 	// CountBytes counts what goes over c, a socket of a database/sql driver that can be
 	// given one. What no socket was counted of, the statistics do not know. Flight
-	// pools count by Config.DialOptions.
+	// pools count by Config.Traffic.
 	CountBytes func(c net.Conn) net.Conn
 }
 

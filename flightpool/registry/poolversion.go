@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/callback"
@@ -234,7 +232,7 @@ func flightConfig(d *ServerDefinition) flightpool.Config {
 func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition, params ConnectParams) (poolVersion, error) {
 	cfg := flightConfig(d)
 	cfg.Leases, cfg.Hooks = slotLeases{u.member}, flightpool.Hooks{Connections: u.hooks()}
-	cfg.DialOptions = []grpc.DialOption{grpc.WithStatsHandler(&u.traffic)}
+	cfg.Traffic = &u.traffic.flight
 	if log := u.server.registry.cfg.Logger; log != nil {
 		cfg.Logger = log.With("server", u.server.name, "user", u.name)
 	}

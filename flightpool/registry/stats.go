@@ -108,7 +108,7 @@ func (u *userPool) poolStats() PoolStats {
 		ConnectionErrors: u.openFailures.Load(), ValidationFailures: st.CheckFailures, ResetFailures: u.resetFailures.Load(), Leaks: st.Leaks,
 		Created: u.created.Load(), Destroyed: u.destroyed.Load(),
 		Queries: u.queries.Load(), QueryFailures: u.queryFailures.Load(),
-		BytesSent: u.traffic.sent.Load(), BytesRead: u.traffic.received.Load(), BytesCounted: u.traffic.anyCounted.Load(),
+		BytesSent: u.traffic.sent.Load() + u.traffic.flight.Sent(), BytesRead: u.traffic.received.Load() + u.traffic.flight.Received(), BytesCounted: u.traffic.anyCounted.Load(),
 	}
 	p.MeanQuery = mean(u.queryTime.seconds(), p.Queries)
 	open := float64(st.InUse+st.Idle) * time.Since(u.createdAt).Seconds()

@@ -1,44 +1,18 @@
 package registry
 
 import (
-	"context"
 	"net"
 	"sync/atomic"
 	"syscall"
 
-	"google.golang.org/grpc/stats"
+	"github.com/flightpool/flightpool/flightpool"
 )
 
-// byteCounter counts the bytes of a user's connections, both ways: for database/sql by
-// the socket, for Flight SQL as a stats.Handler, what messages and headers take on
-// the wire. A dialer of our own would count TLS and frames too, but switch off
-// what the pool's own does about proxies.
+// byteCounter counts the bytes of a user's sockets, both ways.
 type byteCounter struct {
-	sent, received atomic.Uint64
-	anyCounted     atomic.Bool // at least one connection was, or can be
-}
-
-// TagRPC is nothing.
-func (*byteCounter) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
-
-// TagConn is nothing.
-func (*byteCounter) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-// HandleConn is nothing.
-func (*byteCounter) HandleConn(context.Context, stats.ConnStats) {}
-
-// HandleRPC counts what came and went.
-func (t *byteCounter) HandleRPC(_ context.Context, s stats.RPCStats) {
-	switch s := s.(type) {
-	case *stats.OutPayload:
-		t.sent.Add(uint64(s.WireLength))
-	case *stats.InPayload:
-		t.received.Add(uint64(s.WireLength))
-	case *stats.InHeader:
-		t.received.Add(uint64(s.WireLength))
-	case *stats.InTrailer:
-		t.received.Add(uint64(s.WireLength))
-	}
+	sent, received atomic.Uint64      // of database/sql's
+	flight         flightpool.Traffic // of Flight SQL's
+	anyCounted     atomic.Bool        // at least one connection was, or can be
 }
 
 // countConn counts a socket.

@@ -95,6 +95,10 @@ type Config struct {
 	// same host only.
 	Locations func(location *url.URL) (allow, sendCredentials bool)
 
+	// CountBytes, when set, is told how many bytes each socket has sent and received, as
+	// they come. It must not wait, and is called from many goroutines.
+	CountBytes func(sent, received int)
+
 	// CancelActions are the server's own actions that cancel, tried in this
 	// order after the standard ones. Each is sent the ticket of the running
 	// statement's first endpoint as its body.
@@ -169,6 +173,14 @@ func (cfg Config) resolve() (Config, error) {
 		cfg.Allocator = memory.DefaultAllocator
 	}
 	return cfg, nil
+}
+
+// countBytes is CountBytes, or nobody's.
+func (cfg *Config) countBytes() func(sent, received int) {
+	if cfg.CountBytes == nil {
+		return func(int, int) {}
+	}
+	return cfg.CountBytes
 }
 
 // minRequestLimit holds a schema message and one row of a modest table.

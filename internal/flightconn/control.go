@@ -147,7 +147,7 @@ func (cfg *Config) newClient(addr string, tlsConfig *tls.Config, dial func(conte
 			c.recordFailure(dialError(addr, err))
 			return nil, err
 		}
-		return &dialledConn{Conn: raw, client: c}, nil
+		return &dialledConn{Conn: raw, client: c, count: cfg.countBytes()}, nil
 	}, func() { _ = c.Close() })
 	cc, err := grpc.NewClient("passthrough:///redialled", append(opts, more...)...)
 	if err != nil {
@@ -162,6 +162,21 @@ func (cfg *Config) newClient(addr string, tlsConfig *tls.Config, dial func(conte
 type dialledConn struct {
 	net.Conn
 	client *redialingClient
+	count  func(sent, received int)
+}
+
+// Read counts.
+func (c *dialledConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.count(0, n)
+	return n, err
+}
+
+// Write counts.
+func (c *dialledConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.count(n, 0)
+	return n, err
 }
 
 // recordFailure takes note of a failed attempt; nil: it has succeeded. The end of a

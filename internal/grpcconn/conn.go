@@ -41,11 +41,13 @@ type Config struct {
 	Observe func(ctx context.Context) Observer
 
 	// OnRead is called with what was read from Socket, before anything is made of it, and
-	// with the error that reading ends with. OnEnd is called with the reason for which
+	// with the error that reading ends with; OnWrite with how many bytes were written to
+	// it. OnEnd is called with the reason for which
 	// the connection has ended, or lets no RPC begin any more, before an RPC hears of that;
-	// it may be called more than once. Both by whichever goroutine sees it; they must not wait.
-	OnRead func(data []byte, err error)
-	OnEnd  func(reason error)
+	// it may be called more than once. All by whichever goroutine sees it; they must not wait.
+	OnRead  func(data []byte, err error)
+	OnWrite func(n int)
+	OnEnd   func(reason error)
 }
 
 // Conn is a client on one connection. It is safe for use by any goroutine.

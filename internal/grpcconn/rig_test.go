@@ -78,8 +78,9 @@ func testConfig() Config {
 			}
 			return &journal{}
 		},
-		OnRead: func([]byte, error) {},
-		OnEnd:  func(error) {},
+		OnRead:  func([]byte, error) {},
+		OnWrite: func(int) {},
+		OnEnd:   func(error) {},
 	}
 }
 

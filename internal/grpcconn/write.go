@@ -20,6 +20,7 @@ func (c *Conn) flush() {
 		out := c.takeOut()
 		c.mu.Unlock()
 		n, err := c.socket.tryWrite(out)
+		c.cfg.OnWrite(n)
 		if err != nil || n < len(out) {
 			go c.write(out, n, err)
 			return
