@@ -40,7 +40,7 @@ func conversation(t testing.TB) []byte {
 
 // answered has a server answer a call by bytes, in pieces of at most piece bytes, and end the
 // connection. It is what the client received, how that ended, and what was heard of it.
-func answered(t testing.TB, data []byte, piece int) (messages []string, end error, heard []string) {
+func answered(t testing.TB, data []byte, piece int) (messages, heard []string, end error) {
 	ours, theirs := net.Pipe()
 	called := make(chan struct{})
 	var serving sync.WaitGroup
@@ -72,7 +72,7 @@ func answered(t testing.TB, data []byte, piece int) (messages []string, end erro
 			messages = append(messages, string(m))
 		}
 	}
-	return messages, err, j.heard()
+	return messages, j.heard(), err
 }
 
 // A result whose bytes end anywhere before the end ends with an error.
@@ -81,7 +81,7 @@ func TestTheBytesOfAnAnswerAreCutAnywhere(t *testing.T) {
 	for _, piece := range []int{1, 3, len(whole)} {
 		for n := range len(whole) + 1 {
 			synctest.Test(t, func(t *testing.T) {
-				messages, end, heard := answered(t, whole[:n], piece)
+				messages, heard, end := answered(t, whole[:n], piece)
 				require.True(t, slices.Equal(messages, []string{"one", "two", ""}[:len(messages)]), "%q", messages)
 				if n == len(whole) {
 					require.Equal(t, io.EOF, end)
@@ -114,7 +114,7 @@ func FuzzAServersBytes(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte, piece uint8) {
 		synctest.Test(t, func(t *testing.T) {
-			_, end, heard := answered(t, data, 1+int(piece))
+			_, heard, end := answered(t, data, 1+int(piece))
 			require.Error(t, end)
 			ends := 0
 			for _, event := range heard {

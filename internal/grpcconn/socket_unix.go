@@ -118,9 +118,9 @@ func (s *socket) write(fd uintptr) (done bool) {
 	for {
 		n, err := syscall.Write(int(fd), s.writeFrom)
 		switch {
-		case err == syscall.EINTR: //nolint:errorlint // the system's own
+		case err == syscall.EINTR:
 			continue
-		case err == syscall.EAGAIN: //nolint:errorlint // the system's own
+		case err == syscall.EAGAIN:
 		case err != nil:
 			s.writeErr = err
 		default:

@@ -53,7 +53,7 @@ func (c *Conn) takeBlock(id uint32, b *block, ends bool) {
 		return
 	}
 	if !s.headersCame {
-		failure, informational := b.refuse()
+		informational, failure := b.refuse()
 		switch {
 		case failure != nil:
 			s.observer.Header(b.md)
@@ -99,19 +99,19 @@ func (s *Stream) end(b *block) {
 }
 
 // refuse is why the headers are no answer of a gRPC server's, as gRPC maps it.
-func (b *block) refuse() (failure error, informational bool) {
+func (b *block) refuse() (informational bool, failure error) {
 	if strings.HasPrefix(b.contentType, "application/grpc") {
-		return nil, false
+		return false, nil
 	}
 	code, err := strconv.Atoi(b.httpStatus)
 	if err != nil {
-		return internalStatus(fmt.Sprintf("the server has answered with the HTTP status %q", b.httpStatus)), false
+		return false, internalStatus(fmt.Sprintf("the server has answered with the HTTP status %q", b.httpStatus))
 	}
 	if code >= 100 && code < 200 {
-		return nil, true
+		return true, nil
 	}
 	text := fmt.Sprintf("the server has answered with HTTP status %d and content type %q: it speaks no gRPC there", code, b.contentType)
-	return status.Error(codeOfHTTP(code), text), false
+	return false, status.Error(codeOfHTTP(code), text)
 }
 
 // codeOfHTTP is the status that gRPC gives to a status of HTTP.
