@@ -298,9 +298,9 @@ func TestAnAnswerBeforeAWriteThatFails(t *testing.T) {
 		r := invoke(soon(t), c, nil)
 		synctest.Wait()
 		close(broken)
-		first, second := invoke(soon(t), c, nil), &called{}
+		first := invoke(soon(t), c, nil)
 		synctest.Wait() // its frames were not written
-		second = invoke(soon(t), c, nil)
+		second := invoke(soon(t), c, nil)
 		<-second.done
 		require.Equal(t, codes.Unavailable, status.Code(second.err))
 		p := &peer{TB: t, framer: http2.NewFramer(theirs, nil)}
