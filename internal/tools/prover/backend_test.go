@@ -21,14 +21,16 @@ import (
 func (w *world) newPool(cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
 	ctx := w.t.Context()
 	switch w.program.backend {
-	case "":
+	case "", "grpc":
+		if w.program.backend == "grpc" {
+			cfg.DialOptions = cheapClient
+		}
 		cfg.Dialer = w.srv.Dial
 		return flightpool.New(ctx, w.srv.URI(), cfg)
 	case "open":
 		cfg.Dialer = w.srv.Dial
 		return adbcpool.Open(ctx, w.srv.URI(), cfg)
 	case "new":
-		cfg.DialOptions = nil
 		db, err := w.database()
 		if err != nil {
 			return nil, err

@@ -24,7 +24,8 @@
 // is run in any other breaks a promise.
 //
 // With "backend open" or "backend new" the pool is that of adbcpool.Open or New, of whose
-// driver it is known that it dials again by itself.
+// driver it is known that it dials again by itself; with "backend grpc" gRPC's own client is the
+// transport of flightpool.New's.
 //
 // A step "answer CODE POINT before|after SKIP TIMES TEXT" has the RPC of that name,
 // or any, answered with a status in place of the server's own answer, before the

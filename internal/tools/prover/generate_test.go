@@ -99,7 +99,7 @@ func generate(seed uint64) program {
 			}
 		}
 	}
-	if b := g.pick("", "", "open", "new"); hasBackend(g.profile, b) {
+	if b := g.pick("", "grpc", "open", "new"); hasBackend(g.profile, b) {
 		p.backend = b
 	}
 	if only := os.Getenv("PROVE_BACKEND"); only != "" && hasBackend(g.profile, only) {

@@ -95,7 +95,7 @@ func useTransactions(t *testing.T, seed uint64) *world {
 	p := program{profile: goTxProfiles[r.IntN(len(goTxProfiles))], auth: "none", max: 1 + r.IntN(3), min: r.IntN(2) - 1, check: -1}
 	r2 := rand.New(rand.NewPCG(seed, 4)) // the rest of a seed's program is the same without
 	p.prepare = oneOf(r2, "", "plain", "begun", "row", "prepared")
-	p.backend = oneOf(r2, "", "open", "new")
+	p.backend = oneOf(r2, "", "grpc", "open", "new")
 	if profile, _ := profileOf(p.profile); !hasBackend(profile, p.backend) {
 		p.backend = ""
 	}

@@ -15,7 +15,7 @@ type program struct {
 	min     int           // Config.MinIdle
 	check   time.Duration // Config.HealthCheck.Interval, negative: off
 	prepare string        // how Config.OnConnect prepares each session, empty: not at all
-	backend string        // open, new: the pool is adbcpool's of that name; empty: flightpool.New's
+	backend string        // open, new: the pool is adbcpool's of that name; grpc: flightpool.New's over gRPC's own client; empty: flightpool.New's
 	steps   []step
 }
 
