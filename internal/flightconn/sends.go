@@ -19,9 +19,9 @@ import (
 //
 // It answers two questions about a call that has failed: may it be repeated
 // (nothingSent), and must something be stopped on the server
-// (statementRunning). Both are told by gRPC's stats handler, which sees an RPC
-// leave where the caller of the RPC does not: an error alone does not say on
-// which side of the wire it was made.
+// (statementRunning). Both are told by the transport (grpcconn.Observer), or by gRPC's
+// statistics handler where gRPC's client is the transport: an error alone does not say
+// on which side of the wire it was made.
 //
 // Its zero value is ready, and it is safe for use by any goroutine. It may be
 // asked at any time; the answers are final once all RPCs of the call have
@@ -40,7 +40,7 @@ type roundTrips struct {
 	answered atomic.Int64 // those of which an answer has begun to come, or none will
 }
 
-// trackedRPC is the context of one RPC of a call, in which the stats handler and the
+// trackedRPC is the context of one RPC of a call, in which the transport and the
 // channel find it. Each counter is moved once, by whoever swaps its mark, since events
 // of one RPC may come from several goroutines.
 type trackedRPC struct {
