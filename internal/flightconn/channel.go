@@ -71,7 +71,7 @@ func (ch *channel) get(ctx context.Context, ticket []byte, opts ...grpc.CallOpti
 	if err != nil {
 		return nil, err
 	}
-	if err := stream.SendMsg(encodedMessage(ticket)); err != nil {
+	if err := stream.SendMsg(encodedMessage(ticket)); err != nil && !eof.Reached(err) { // RecvMsg says why it is over
 		return nil, err
 	}
 	if err := stream.CloseSend(); err != nil {

@@ -436,3 +436,39 @@ func TestAnIngestUnderAClosedConnectionIsLostAndNotCancelled(t *testing.T) {
 		require.NotErrorIs(b, err, context.Canceled, "only the call's own RPC was cancelled, by its end")
 	})
 }
+
+// endsBeforeTheTicket is a transport that ends between the beginning of a DoGet and its ticket.
+type endsBeforeTheTicket struct {
+	grpc.ClientConnInterface
+	transport *transport
+	left      *atomic.Int64 // DoGets before that
+}
+
+func (e endsBeforeTheTicket) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := e.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+	if err == nil && desc == getDesc && e.left.Add(-1) < 0 {
+		e.transport.own.Close(0)
+	}
+	return s, err
+}
+
+// A transport that ends while a DoGet is being sent is no end of its rows.
+func TestALossBeforeTheTicketIsNoEndOfTheResult(t *testing.T) {
+	for _, before := range []int64{0, 1} {
+		f := &fake{info: infoOf(answer(int64Schema, "a", "b"))}
+		f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error { return sendValues(s, 0, 1) }
+		inBubble(t, f, func(b *bubble) {
+			c := b.open()
+			var left atomic.Int64
+			left.Store(before)
+			c.channel.cc = endsBeforeTheTicket{c.transport.cc, c.transport, &left}
+			s, err := c.Query(b.Context(), "q", backend.Call{})
+			for err == nil {
+				defer s.Close()
+				_, err = s.Next()
+			}
+			require.NotErrorIs(b, err, io.EOF)
+			require.ErrorIs(b, err, backend.ErrSessionLost)
+		})
+	}
+}

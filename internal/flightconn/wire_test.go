@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -168,19 +169,11 @@ func TestTheAnswerIsThatOfTheLastAttempt(t *testing.T) {
 		over = make(chan struct{})
 		defer close(over)
 		b.endpoint.cfg.Dialer = r.dial(b.net)
+		b.endpoint.cfg.DialOptions = []grpc.DialOption{grpc.WithUserAgent("gRPC's own client")}
 		c := b.open()
 		attempts := 0
 		var cookies []string
-		f.put = func(s pb.FlightService_DoPutServer) error {
-			md, _ := metadata.FromIncomingContext(s.Context())
-			cookies = md.Get("cookie")
-			if attempts++; attempts > 1 {
-				return status.Error(codes.InvalidArgument, "no")
-			}
-			_ = s.SendHeader(metadata.Pairs("set-cookie", "disowned=1"))
-			<-over
-			return nil
-		}
+		f.put = answerAfterHeaders(over, &attempts, &cookies)
 		r.code.Store(7) // refused
 		for range 2 {
 			ctx, stop := context.WithTimeout(b.Context(), time.Minute)
@@ -191,6 +184,45 @@ func TestTheAnswerIsThatOfTheLastAttempt(t *testing.T) {
 		require.Equal(b, 3, attempts)
 		require.Empty(b, cookies)
 	})
+}
+
+// A server that has begun to answer a change has it, whatever it says then: the change is
+// sent once.
+func TestAChangeThatIsAnsweredIsNotSentAgain(t *testing.T) {
+	over := make(chan struct{})
+	f := &fake{info: infoOf(answer(int64Schema, "a"))}
+	r := &resets{on: onHeaders, forOnce: true}
+	inBubble(t, f, func(b *bubble) {
+		over = make(chan struct{})
+		defer close(over)
+		b.endpoint.cfg.Dialer = r.dial(b.net)
+		c := b.open()
+		attempts := 0
+		f.put = answerAfterHeaders(over, &attempts, nil)
+		r.code.Store(7) // refused
+		ctx, stop := context.WithTimeout(b.Context(), time.Minute)
+		defer stop()
+		_, err := c.Update(ctx, "u", backend.Call{})
+		require.Equal(b, codes.Unavailable, status.Code(failure(b, err).Err))
+		require.False(b, failure(b, err).Unsent)
+		require.False(b, backend.SafeToRetry(err))
+		require.Equal(b, 1, attempts)
+	})
+}
+
+// answerAfterHeaders is a DoPut of which the first is never answered but by headers.
+func answerAfterHeaders(over chan struct{}, attempts *int, cookies *[]string) func(pb.FlightService_DoPutServer) error {
+	return func(s pb.FlightService_DoPutServer) error {
+		if md, _ := metadata.FromIncomingContext(s.Context()); cookies != nil {
+			*cookies = md.Get("cookie")
+		}
+		if *attempts++; *attempts > 1 {
+			return status.Error(codes.InvalidArgument, "no")
+		}
+		_ = s.SendHeader(metadata.Pairs("set-cookie", "disowned=1"))
+		<-over
+		return nil
+	}
 }
 
 // A request to cancel may reach another server than the one that has the session, where

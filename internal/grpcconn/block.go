@@ -3,8 +3,10 @@ package grpcconn
 import (
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/metadata"
 )
@@ -75,6 +77,7 @@ type block struct {
 	details     string // of grpc-status-details-bin, decoded
 	md          metadata.MD
 	broken      error // a header that cannot be read
+	regular     bool  // a header that is none of HTTP's own has come
 }
 
 // headerDecoder reads blocks of headers. It belongs to the reader.
@@ -84,7 +87,7 @@ type headerDecoder struct {
 	size  int
 }
 
-var errHeadersTooLarge = errors.New("they are too large")
+var errHeadersTooLarge = errors.New("the server has sent headers that are too large")
 
 func newHeaderDecoder() *headerDecoder {
 	d := &headerDecoder{}
@@ -103,18 +106,20 @@ func (d *headerDecoder) decode(p []byte) (*block, error) {
 	if err := d.hpack.Close(); err != nil {
 		return nil, err
 	}
-	if d.size > maxHeaderList {
-		return nil, errHeadersTooLarge
-	}
 	return d.block, nil
 }
 
 // field takes one header of the block.
 func (d *headerDecoder) field(f hpack.HeaderField) {
+	b := d.block
 	if d.size += int(f.Size()); d.size > maxHeaderList {
+		b.broken = errHeadersTooLarge
 		return
 	}
-	b := d.block
+	if !b.isWellFormed(f) {
+		b.broken = fmt.Errorf("the server has sent the header %.100q, which HTTP/2 does not have there", f.Name)
+		return
+	}
 	switch f.Name {
 	case ":status":
 		b.httpStatus = f.Value
@@ -130,6 +135,15 @@ func (d *headerDecoder) field(f hpack.HeaderField) {
 			b.add(f.Name, f.Value)
 		}
 	}
+}
+
+// isWellFormed is HTTP/2's rule for a header: its own come first, and no name has upper case.
+func (b *block) isWellFormed(f hpack.HeaderField) bool {
+	if strings.HasPrefix(f.Name, ":") {
+		return f.Name == ":status" && !b.regular
+	}
+	b.regular = true
+	return httpguts.ValidHeaderFieldName(f.Name) && strings.ToLower(f.Name) == f.Name && httpguts.ValidHeaderFieldValue(f.Value)
 }
 
 // add adds metadata.

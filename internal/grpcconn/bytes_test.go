@@ -144,7 +144,7 @@ func TestBreaches(t *testing.T) {
 		"headers without an end": {func(p *peer) { p.unended(1); _ = p.framer.WritePing(false, [8]byte{}) }, "without an end"},
 		"headers that never end": {func(p *peer) {
 			p.unended(1)
-			for range 70 {
+			for range maxHeaderList/len(long) + 1 {
 				_ = p.framer.WriteContinuation(1, false, long)
 			}
 		}, "without an end"},

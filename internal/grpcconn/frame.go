@@ -34,10 +34,10 @@ const (
 
 	initialWindow    = 1<<16 - 1 // of a stream and of the connection, before anything is said of it
 	maxWindow        = 1<<31 - 1
-	minMaxFrame      = 1 << 14 // the least that a peer takes
-	maxFrameReceived = 1 << 20 // the longest that is taken here
-	maxFrameSent     = 1 << 16 // more is not worth it
-	maxHeaderList    = 1 << 20 // bytes of headers, as HTTP/2 counts them
+	minMaxFrame      = 1 << 14  // the least that a peer takes
+	maxFrameReceived = 1 << 20  // the longest that is taken here
+	maxFrameSent     = 1 << 16  // more is not worth it
+	maxHeaderList    = 16 << 20 // bytes of headers, as HTTP/2 counts them: as much as gRPC's own client takes
 )
 
 type settingID uint16

@@ -3,6 +3,7 @@ package grpcconn
 import (
 	"context"
 	"encoding/base64"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -13,10 +14,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// outgoing is what ctx has of metadata, if it can be sent.
+// outgoing is what ctx has of metadata, if it can be sent. Headers of HTTP, which what a server
+// was itself called with has among it, are passed over as in gRPC.
 func outgoing(ctx context.Context) (metadata.MD, error) {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	for key, values := range md {
+		if isOfProtocol(key) {
+			continue
+		}
 		if !isKey(key) {
 			return nil, status.Errorf(codes.Internal, "the header %q cannot be sent: its name has more than lower-case letters, digits and -_.", key)
 		}
@@ -70,24 +75,40 @@ func isOfProtocol(key string) bool {
 
 // encodeHeaders puts the block of an RPC into headers. The lock is held. hpack's writer
 // is a buffer, so it does not fail.
-func (c *Conn) encodeHeaders(ctx context.Context, method string, md metadata.MD) {
+func (c *Conn) encodeHeaders(s *Stream) {
 	c.mu.headers.Reset()
+	s.eachHeader(func(f hpack.HeaderField) { _ = c.mu.encoder.WriteField(f) })
+}
+
+// headersExceed reports whether the headers are more than limit, as HTTP/2 counts them.
+func (s *Stream) headersExceed(limit uint32) bool {
+	if limit == math.MaxUint32 {
+		return false
+	}
+	size := uint64(0)
+	s.eachHeader(func(f hpack.HeaderField) { size += uint64(f.Size()) })
+	return size > uint64(limit)
+}
+
+// eachHeader visits the headers of an RPC, as they are sent.
+func (s *Stream) eachHeader(visit func(hpack.HeaderField)) {
+	cfg := &s.conn.cfg
 	scheme := "http"
-	if c.cfg.TLS {
+	if cfg.TLS {
 		scheme = "https"
 	}
-	c.encode(":method", "POST")
-	c.encode(":scheme", scheme)
-	c.encode(":path", method)
-	c.encode(":authority", c.cfg.Authority)
-	c.encode("content-type", "application/grpc")
-	c.encode("user-agent", c.cfg.UserAgent)
-	c.encode("te", "trailers")
-	if deadline, ok := ctx.Deadline(); ok {
+	visit(hpack.HeaderField{Name: ":method", Value: "POST"})
+	visit(hpack.HeaderField{Name: ":scheme", Value: scheme})
+	visit(hpack.HeaderField{Name: ":path", Value: s.method})
+	visit(hpack.HeaderField{Name: ":authority", Value: cfg.Authority})
+	visit(hpack.HeaderField{Name: "content-type", Value: "application/grpc"})
+	visit(hpack.HeaderField{Name: "user-agent", Value: cfg.UserAgent})
+	visit(hpack.HeaderField{Name: "te", Value: "trailers"})
+	if deadline, ok := s.ctx.Deadline(); ok {
 		// It differs each time, and would take the place of the others in hpack's table.
-		_ = c.mu.encoder.WriteField(hpack.HeaderField{Name: "grpc-timeout", Value: timeoutText(time.Until(deadline)), Sensitive: true})
+		visit(hpack.HeaderField{Name: "grpc-timeout", Value: timeoutText(time.Until(deadline)), Sensitive: true})
 	}
-	for key, values := range md {
+	for key, values := range s.md {
 		if isOfProtocol(key) {
 			continue
 		}
@@ -95,13 +116,9 @@ func (c *Conn) encodeHeaders(ctx context.Context, method string, md metadata.MD)
 			if isBinary(key) {
 				v = base64.RawStdEncoding.EncodeToString([]byte(v))
 			}
-			c.encode(key, v)
+			visit(hpack.HeaderField{Name: key, Value: v})
 		}
 	}
-}
-
-func (c *Conn) encode(name, value string) {
-	_ = c.mu.encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
 }
 
 // timeoutText is a time as gRPC writes it, of eight digits at most. It is rounded up, so that

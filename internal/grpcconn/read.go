@@ -235,7 +235,7 @@ func (f *frameReader) takeReset(p []byte) error {
 	if s == nil || code == codeRefusedStream && c.sendAgain(s) {
 		return nil
 	}
-	s.finish(resetStatus(code), code == codeRefusedStream)
+	s.finish(s.resetStatus(code), code == codeRefusedStream)
 	f.wakeLater(s)
 	return nil
 }

@@ -6,19 +6,28 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // SendMsg is part of grpc.ClientStream. It waits for the windows of the peer, and returns when
 // all of the message waits to be written; it may be changed then. It is io.EOF when
 // the RPC is over: RecvMsg says why.
 //
-// Of an RPC with one message it ends the sending, and the frames leave at once.
+// Of an RPC with one message it ends the sending, and the frames leave at once. It has no
+// error then: whoever has sent all goes on to receive, and io.EOF of the sending would pass for
+// the end of what is received.
 func (s *Stream) SendMsg(message any) error {
 	data, err := s.conn.cfg.Marshal(message)
 	if err != nil {
-		return internalStatus("a message that cannot be encoded: " + err.Error())
+		err = internalStatus("a message that cannot be encoded: " + err.Error())
+		s.abort(err)
+		return err
 	}
-	return s.send(data, s.single)
+	if err := s.send(data, s.single); err != nil && (!s.single || !eof.Reached(err)) {
+		return err
+	}
+	return nil
 }
 
 // CloseSend is part of grpc.ClientStream. Its error is always nil.
@@ -92,16 +101,16 @@ func (s *Stream) room(wanted int) int {
 }
 
 // sendAgain begins an RPC a second time that the server has not processed (REFUSED_STREAM), if
-// all that was sent of it is one message for which there is room. It is the reader's; the
-// lock is held.
+// all that was sent of it is one message for which there is room, and nothing was answered. It
+// is the reader's; the lock is held.
 func (c *Conn) sendAgain(s *Stream) bool {
 	size := int64(prefixLen + len(s.sent))
-	if s.sentAgain || s.sentCount != 1 || s.sent == nil || s.got > 0 || len(s.queue) > 0 || c.mu.goAway != nil ||
+	if s.sentAgain || s.sentCount != 1 || s.sent == nil || s.headersCame || c.mu.goAway != nil ||
+		int64(len(c.mu.streams)) > c.mu.peer.maxStreams ||
 		size > min(c.mu.peer.window, c.mu.sendWindow, int64(c.mu.peer.maxFrame)) {
 		return false
 	}
 	s.sentAgain = true
-	s.headersCame, s.header = false, nil
 	s.observer.Disowned()
 	delete(c.mu.streams, s.id)
 	c.begin(s)

@@ -12,9 +12,11 @@ type limits struct {
 	window     int64 // of a new stream
 	maxFrame   int
 	maxStreams int64
+
+	maxHeaderList uint32 // bytes, as HTTP/2 counts them
 }
 
-var defaultLimits = limits{window: initialWindow, maxFrame: minMaxFrame, maxStreams: math.MaxInt64}
+var defaultLimits = limits{window: initialWindow, maxFrame: minMaxFrame, maxStreams: math.MaxInt64, maxHeaderList: math.MaxUint32}
 
 // maxAcks is how many answers to a peer's frames may wait to be written: a peer that asks and
 // does not read would fill the memory with them.
@@ -60,6 +62,8 @@ func (c *Conn) apply(s setting) error {
 		c.mu.encoder.SetMaxDynamicTableSizeLimit(s.value)
 	case settingMaxStreams:
 		c.mu.peer.maxStreams = int64(s.value)
+	case settingMaxHeaderList:
+		c.mu.peer.maxHeaderList = s.value
 	case settingMaxFrame:
 		if s.value < minMaxFrame || s.value > 1<<24-1 {
 			return &protocolError{codeProtocol, fmt.Sprintf("SETTINGS: frames of at most %d bytes", s.value)}

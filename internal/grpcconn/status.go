@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
@@ -27,14 +28,18 @@ func lostStatus(reason error) error {
 // of gRPC's do that a statement is not to blame for (backend.FaultOf).
 func internalStatus(text string) error { return status.Error(codes.Internal, "transport: "+text) }
 
-// resetStatus is the status of an RPC that the server has reset, as gRPC defines it.
-func resetStatus(code errorCode) error {
+// resetStatus is the status of an RPC that the server has reset, as gRPC defines it. A server
+// that sees the deadline pass before we do resets by CANCEL.
+func (s *Stream) resetStatus(code errorCode) error {
 	c := codes.Internal
 	switch code {
 	case codeRefusedStream:
 		c = codes.Unavailable
 	case codeCancel:
 		c = codes.Canceled
+		if deadline, ok := s.ctx.Deadline(); ok && !deadline.After(time.Now()) {
+			c = codes.DeadlineExceeded
+		}
 	case codeEnhanceYourCalm, codeFlowControl:
 		c = codes.ResourceExhausted
 	case codeInadequateSecurity:
@@ -77,9 +82,7 @@ func (c *Conn) takeBlock(id uint32, b *block, ends bool) {
 	default:
 		s.headersCame, s.header = true, b.md
 		s.observer.Header(b.md)
-		if s.wantsHeader {
-			c.frames.wakeLater(s)
-		}
+		s.tellHeader()
 	}
 }
 
@@ -100,7 +103,7 @@ func (s *Stream) end(b *block) {
 
 // refuse is why the headers are no answer of a gRPC server's, as gRPC maps it.
 func (b *block) refuse() (informational bool, failure error) {
-	if strings.HasPrefix(b.contentType, "application/grpc") {
+	if isGRPC(b.contentType) {
 		return false, nil
 	}
 	code, err := strconv.Atoi(b.httpStatus)
@@ -112,6 +115,13 @@ func (b *block) refuse() (informational bool, failure error) {
 	}
 	text := fmt.Sprintf("the server has answered with HTTP status %d and content type %q: it speaks no gRPC there", code, b.contentType)
 	return false, status.Error(codeOfHTTP(code), text)
+}
+
+// isGRPC reports whether a content type is gRPC's: another, such as that of gRPC-Web, may begin
+// as it does.
+func isGRPC(contentType string) bool {
+	rest, ok := strings.CutPrefix(contentType, "application/grpc")
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
 }
 
 // codeOfHTTP is the status that gRPC gives to a status of HTTP.

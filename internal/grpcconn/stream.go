@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -55,7 +56,7 @@ type Stream struct {
 	ungranted   int // what was taken and not given back to the window
 	partial     int // what has come of a message that is not whole, and was not taken
 	headersCame bool
-	wantsHeader bool // somebody waits for headers
+	headerNews  chan struct{} // closed when headers have come, or the RPC is over; nil: nobody waits
 	header      metadata.MD
 	trailer     metadata.MD
 	over        bool
@@ -128,6 +129,10 @@ func (c *Conn) enter(s *Stream) error {
 			c.mu.Unlock()
 			c.cfg.OnEnd(err)
 			return lostStatus(err)
+		case s.headersExceed(c.mu.peer.maxHeaderList):
+			limit := c.mu.peer.maxHeaderList
+			c.mu.Unlock()
+			return status.Errorf(codes.Internal, "the headers cannot be sent: they are larger than the %d bytes that the server takes", limit)
 		case int64(len(c.mu.streams)) < c.mu.peer.maxStreams:
 			c.begin(s)
 			c.mu.Unlock()
@@ -154,20 +159,23 @@ func (c *Conn) begin(s *Stream) {
 	s.window, s.sendWindow = c.cfg.StreamWindow, c.mu.peer.window
 	c.mu.streams[s.id] = s
 	s.observer.Sent()
-	c.encodeHeaders(s.ctx, s.method, s.md)
+	c.encodeHeaders(s)
 	c.mu.out = appendHeaders(c.mu.out, s.id, c.mu.headers.Bytes(), c.mu.peer.maxFrame)
 	c.watch()
 }
 
-// finish ends an RPC. err is io.EOF after the status OK. The lock is held; who calls
-// wakes the reader.
+// finish ends an RPC. err is io.EOF after the status OK. disowned says that the server
+// claims not to have processed it. The lock is held; who calls wakes the reader.
+//
+// INVARIANT: what a server has begun to answer is not disowned. It might come twice.
 func (s *Stream) finish(err error, disowned bool) {
 	if s.over {
 		return
 	}
 	s.over, s.err = true, err
+	s.tellHeader()
 	delete(s.conn.mu.streams, s.id)
-	if disowned {
+	if disowned && !s.headersCame {
 		s.observer.Disowned()
 	}
 	if eof.Reached(err) {
@@ -228,17 +236,32 @@ func (s *Stream) Header() (metadata.MD, error) {
 	c := s.conn
 	for {
 		c.mu.Lock()
-		header, err := s.header, s.err
-		if s.headersCame || s.over {
+		header, came, err := s.header, s.headersCame, s.err
+		if came || s.over {
 			c.mu.Unlock()
-			if s.headersCame || eof.Reached(err) {
+			if came || eof.Reached(err) {
 				err = nil
 			}
 			return header, err
 		}
-		s.wantsHeader = true
+		if s.headerNews == nil {
+			s.headerNews = make(chan struct{})
+		}
+		news := s.headerNews
 		c.flush()
-		s.wait()
+		select {
+		case <-news:
+		case <-s.ctx.Done():
+			s.cancel()
+		}
+	}
+}
+
+// tellHeader wakes who waits for headers. The lock is held.
+func (s *Stream) tellHeader() {
+	if s.headerNews != nil {
+		close(s.headerNews)
+		s.headerNews = nil
 	}
 }
 
