@@ -103,12 +103,14 @@ type Expirer interface {
 	ExpiresAt() time.Time
 }
 
-// TxLeaver is a Conn of whose server RejectsUnknownTx says nothing, since the Conn watches
-// over its transactions itself.
-type TxLeaver interface {
-	// MayLeaveTx reports whether the server may be one that leaves a transaction after
-	// some errors, runs on without it, and says so at the end only.
-	MayLeaveTx() bool
+// TxWatcher is a Conn that sees to it by itself that the statements of a transaction, and
+// its end, reach the session in which it began, or none. What its server makes of unknown
+// transactions is another question, which RejectsUnknownTx answers as on any Conn.
+type TxWatcher interface {
+	// BeginProven is Begin after prove, which recognises the session by calls of this Conn.
+	// A session that is put in the place of the one that prove has seen runs no statement
+	// of the transaction. What prove fails with is returned as it is; nothing has begun then.
+	BeginProven(ctx context.Context, prove func(ctx context.Context) error) (TxID, error)
 }
 
 // ResultDescriber is a Prepared that knows what its rows look like.

@@ -221,8 +221,7 @@ func (s *SessionHandle) maybeLeft(tx transaction, answer error) bool {
 // may have changed something. Then only the answer of our own session to the ROLLBACK
 // tells.
 func (s *SessionHandle) mayHaveStored(tx transaction) bool {
-	leaver, ok := s.conn.(backend.TxLeaver)
-	return tx.hasChanged && (s.acceptsUnknownTx() || ok && leaver.MayLeaveTx())
+	return tx.hasChanged && s.acceptsUnknownTx()
 }
 
 // errServerLeftTx says that the server had left the transaction before its rollback, or

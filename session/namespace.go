@@ -53,7 +53,7 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 	in.movedBefore = s.mu.sideEffects.mayHaveMoved
 	inTx := s.mu.tx.phase != txNone
 	nonMoving := !in.movedBefore && s.policy.nonMovingInserts.has(in.qualifier)
-	if inTx && !in.movedBefore && !nonMoving && !s.policy.reportsNamespace() && s.mu.proof.state == proofNotNeeded {
+	if inTx && !in.movedBefore && !nonMoving && !s.policy.reportsNamespace() && s.mu.proof.trusted {
 		// Nothing can be read before the server has been asked outside of a
 		// transaction, which is done when the session is given back. A server
 		// that knows its transactions is taken for one that does as told.

@@ -40,6 +40,7 @@ const (
 // zero proof is that of a handle that has nothing to lose yet.
 type proof struct {
 	state    proofState
+	trusted  bool // the server is known to refuse transactions that it does not know
 	stmt     backend.Prepared
 	nonce    string
 	lastSent time.Time // when the last statement that the session has answered was sent
@@ -49,7 +50,7 @@ type proofState uint8
 
 const (
 	proofUnknown    proofState = iota
-	proofNotNeeded             // the server itself refuses what the session does not know
+	proofNotNeeded             // the server itself refuses what the session does not know, or the connection watches
 	proofHeld                  // stmt is there
 	proofImpossible            // the server has refused such a statement
 )
@@ -168,8 +169,8 @@ func (s *SessionHandle) makeProof(ctx context.Context) error {
 			return err
 		}
 	}
-	p := proof{state: proofNotNeeded, lastSent: at}
-	if err != nil || !trusted {
+	p := proof{state: proofNotNeeded, trusted: err == nil && trusted, lastSent: at}
+	if _, watched := s.conn.(backend.TxWatcher); !p.trusted && !watched {
 		p.state, p.nonce = proofHeld, rand.Text()
 		p.stmt, err = s.conn.Prepare(ctx, "SELECT '"+p.nonce+"'", backend.Call{})
 		if err != nil {
@@ -289,10 +290,11 @@ func (s *SessionHandle) closeProof(ctx context.Context) error {
 	return stmt.Close(ctx)
 }
 
-// acceptsUnknownTx reports whether the server is known to confirm the end of
-// transactions that it does not know. It is false while that was not found out.
+// acceptsUnknownTx reports whether the server may be one that confirms the end of
+// transactions that it does not know, and takes liberties with others. It is false while
+// that was not asked.
 func (s *SessionHandle) acceptsUnknownTx() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.proof.state == proofHeld || s.mu.proof.state == proofImpossible
+	return s.mu.proof.state != proofUnknown && !s.mu.proof.trusted
 }

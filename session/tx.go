@@ -125,9 +125,21 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 }
 
 // beginTx begins on the server. An answer after which a transaction may be open costs
-// the session: see notBegun.
-func (s *SessionHandle) beginTx(ctx context.Context) (backend.TxID, error) {
-	id, err := s.conn.Begin(ctx)
+// the session: see notBegun. A connection that watches over its transactions is shown a
+// session that was prepared for its borrowers right before: it might dial again by itself.
+func (s *SessionHandle) beginTx(ctx context.Context) (id backend.TxID, err error) {
+	if w, ok := s.conn.(backend.TxWatcher); ok {
+		var unproven error
+		id, err = w.BeginProven(ctx, func(ctx context.Context) error {
+			unproven = s.kept.prove(ctx, accessState, "")
+			return unproven
+		})
+		if unproven != nil {
+			return "", unproven
+		}
+	} else {
+		id, err = s.conn.Begin(ctx)
+	}
 	if err != nil {
 		return "", notBegun(err)
 	}

@@ -23,7 +23,8 @@
 // run by handles that were proven to be of the transaction's session. Wherever
 // the driver dials again, no statement of the transaction takes effect in the
 // new session, and the call answers ErrSessionLost; a commit that may have come
-// before or after it answers ErrCommitUnknown as well. This costs two round
+// before or after it answers ErrCommitUnknown as well. None begins in a session
+// that Config.OnConnect has not prepared. This costs two round
 // trips a statement, takes one statement a text, and only such as the server
 // can prepare.
 //
@@ -31,7 +32,9 @@
 //
 //   - Outside of transactions the loss of a session is not seen: temporary
 //     tables, settings and prepared statements are gone, and the server says so
-//     in its own words, if at all. On servers that count handles anew in each
+//     in its own words, if at all. One that comes right before a change, behind the
+//     proof of a session that Config.OnConnect has prepared, has that change run
+//     without. On servers that count handles anew in each
 //     session a prepared statement can then be another one.
 //   - On servers that run a SELECT in order to prepare it, one with effects has
 //     had them in the new session before its loss is found out.

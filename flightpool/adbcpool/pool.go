@@ -29,9 +29,7 @@ import (
 // DialOptions, Traffic, Allocator, MaxMessage, Cancel.Actions and Layer of cfg must be
 // zero. For ADBC's Flight SQL driver use Open: with New the pool cannot see
 // that driver dial again, and with that lose the session. See the package
-// comment for what is done about it. If that driver dials again between the proof of a
-// session that Config.OnConnect has prepared and a BEGIN, that transaction runs without
-// what OnConnect has set, on every server.
+// comment for what is done about it.
 func New(ctx context.Context, db adbc.Database, cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
 	if err := errjoin.Join(checkDatabase(db), checkUnusedFields(cfg)); err != nil {
 		return nil, driverapi.BadArgument("New", err)

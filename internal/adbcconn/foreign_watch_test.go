@@ -184,6 +184,54 @@ func judge(t *testing.T, s server, err error, name string) {
 	}
 }
 
+// TestNoTransactionBeginsInASessionThatWasNotRecognised cuts the transport before each
+// RPC from the begin on: what the transaction does is done in the session that has shown
+// itself, or not at all.
+func TestNoTransactionBeginsInASessionThatWasNotRecognised(t *testing.T) {
+	ran := map[bool]int{}
+	for at, all := 0, false; !all; at++ {
+		synctest.Test(t, func(t *testing.T) {
+			s := startServer(t, swanLake())
+			c := &cutter{server: s, at: map[int]bool{at: true}}
+			opened, err := openForeign(flightDatabase(t, "127.0.0.1:1", c.options()...))(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = opened.Close() }()
+			conn := opened.(backend.TxWatcher)
+			_, err = opened.Update(t.Context(), "CREATE TABLE t (v BIGINT)", backend.Call{})
+			require.NoError(t, err)
+			own, err := opened.Prepare(t.Context(), "SELECT 'own'", backend.Call{})
+			require.NoError(t, err)
+			c.armed.Store(true)
+			tx, err := conn.BeginProven(t.Context(), func(ctx context.Context) error {
+				rows, err := own.Query(ctx, nil, backend.Call{})
+				if err != nil {
+					return err
+				}
+				defer rows.Close()
+				batch, err := rows.Next()
+				if err == nil && batch.Column(0).ValueStr(0) != "own" { // servers count handles
+					err = errors.New("of another session")
+				}
+				return err
+			})
+			if err == nil {
+				_, err = opened.Update(t.Context(), "INSERT INTO t VALUES (1)", backend.Call{Tx: tx})
+			}
+			c.armed.Store(false)
+			for _, st := range s.Ledger().Statements() {
+				require.True(t, st.Session == 1 || st.SQL != "INSERT INTO t VALUES (1)", "cut before %d: %v", at, err)
+			}
+			ran[err == nil]++
+			all = c.next <= at
+			_ = opened.Close()
+			s.Faults().EvictSessions()
+			synctest.Wait()
+		})
+	}
+	require.Equal(t, 1, ran[true], "without a cut: %v", ran)
+	require.Greater(t, ran[false], 5)
+}
+
 func TestSeveralStatementsInOneTextAreRefusedInAWatchedTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, testserver.Strict())

@@ -75,7 +75,7 @@ type GenericConn struct {
 var (
 	_ backend.Conn             = (*GenericConn)(nil)
 	_ backend.StatementOrderer = (*GenericConn)(nil)
-	_ backend.TxLeaver         = (*GenericConn)(nil)
+	_ backend.TxWatcher        = (*GenericConn)(nil)
 )
 
 // OpenGeneric opens a connection of db and proves it by a round trip: drivers

@@ -17,7 +17,8 @@ import (
 // one session. Close runs nothing, and works in a transaction that has failed.
 //
 // A watched transaction has two such handles, prepared before it begins: firstProof
-// and currentProof. Every statement of it is prepared first, then currentProof is
+// and currentProof. What has to be known of the session is asked between the two and the
+// begin (BeginProven). Every statement of it is prepared first, then currentProof is
 // closed, then the statement runs by its handle, which becomes currentProof. If the
 // driver dials again before the close, the close fails; if after it, no session knows
 // the handle. firstProof is closed when the transaction has ended, and proves that it
@@ -41,6 +42,9 @@ var errTxEndUnknown = fmt.Errorf("%w: the driver has made another connection, be
 func (c *GenericConn) beginProofs(ctx context.Context) error {
 	if !c.isFlightSQL {
 		return nil
+	}
+	if err := c.endProofs(errSessionReplaced); err != nil { // of a transaction before which the session was not recognised
+		return err
 	}
 	for _, w := range []*adbc.Statement{&c.currentProof, &c.firstProof} {
 		stmt, err := c.prepare(ctx, c.cfg.ProbeSQL, backend.Call{})

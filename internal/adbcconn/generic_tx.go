@@ -11,26 +11,41 @@ import (
 	"github.com/flightpool/flightpool/backend"
 )
 
-// Begin is part of backend.Conn. ADBC's transactions have no names: the id is
-// this connection's own. A Flight SQL driver is watched from here on: the
-// proofs are prepared before the transaction begins, so that they are of its
-// session (generic_proofs.go). A server without prepared statements is not
-// watched.
+// Begin is part of backend.Conn.
 func (c *GenericConn) Begin(ctx context.Context) (backend.TxID, error) {
+	return c.BeginProven(ctx, func(context.Context) error { return nil })
+}
+
+// BeginProven is part of backend.TxWatcher. ADBC's transactions have no names: the id is
+// this connection's own. A Flight SQL driver is watched from here on: its proofs
+// (generic_proofs.go) are prepared before prove recognises the session, so that they are
+// of that one, or prove fails. A server without prepared statements is not watched.
+func (c *GenericConn) BeginProven(ctx context.Context, prove func(context.Context) error) (backend.TxID, error) {
 	t, err := c.begin(ctx, "Begin")
 	if err != nil {
 		return "", err
 	}
 	defer t.end()
+	dropProofs := func() { _ = c.endProofs(errSessionReplaced) } // why it has not begun is what counts
 	err = doInDriver(t, backend.StageExecute, func(ctx context.Context) error {
 		err := c.beginProofs(ctx)
-		if err == nil {
-			err = c.autocommit(false)
-		}
 		if err != nil {
-			_ = c.endProofs(errSessionReplaced) // why it has not begun is what counts
+			dropProofs()
 		}
-		c.autocommitOff = err == nil
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := prove(ctx); err != nil {
+		_ = doInDriver(t, backend.StageClose, func(context.Context) error { dropProofs(); return nil }) // or the next beginProofs does
+		return "", err
+	}
+	err = doInDriver(t, backend.StageExecute, func(context.Context) error {
+		err := c.autocommit(false)
+		if c.autocommitOff = err == nil; err != nil {
+			dropProofs()
+		}
 		return err
 	})
 	if err != nil {
@@ -189,20 +204,16 @@ func isRefusal(err error) bool {
 	return e.Code == adbc.StatusIntegrity
 }
 
-// RejectsUnknownTx is part of backend.Conn: the connection itself knows its
-// transaction, and watches over it.
+// RejectsUnknownTx is part of backend.Conn. What server a Flight SQL driver speaks to is
+// not known; the databases of others know their transactions.
 func (c *GenericConn) RejectsUnknownTx(ctx context.Context) (bool, error) {
 	t, err := c.begin(ctx, "RejectsUnknownTx")
 	if err != nil {
 		return false, err
 	}
 	t.end()
-	return true, nil
+	return !c.isFlightSQL, nil
 }
-
-// MayLeaveTx is part of backend.TxLeaver: what server the Flight SQL driver speaks to is
-// not known.
-func (c *GenericConn) MayLeaveTx() bool { return c.isFlightSQL }
 
 // Savepoint is part of backend.Conn.
 func (c *GenericConn) Savepoint(ctx context.Context, _ backend.TxID, _ string) (backend.SavepointID, error) {

@@ -137,6 +137,12 @@ func (w *world) closing(s step, a *actor) {
 // quiet is what leaves nothing behind: a call of the catalogue, a ping, a prepared query, one
 // whose progress is watched.
 func (w *world) quiet(s step, a *actor) {
+	q := a.prepared
+	if s.verb == "unprepare" {
+		if a.prepared, a.preparedIn = nil, nil; q == nil {
+			return
+		}
+	}
 	err := w.call(s, func(ctx context.Context) error {
 		if s.verb == "watch" { // which is polled for
 			opts := flightpool.QueryOptions{Progress: func(float64, bool) {}}
@@ -149,10 +155,6 @@ func (w *world) quiet(s step, a *actor) {
 			return a.handle.Ping(ctx)
 		}
 		if s.verb == "unprepare" {
-			q := a.prepared
-			if a.prepared, a.preparedIn = nil, nil; q == nil {
-				return nil
-			}
 			return q.Close(ctx)
 		}
 		q, err := a.handle.PrepareQuery(ctx, "SELECT * FROM generate(7, 2)")

@@ -70,8 +70,8 @@ func (w *world) begunBehindProof(ran testserver.Statement, all []testserver.Stat
 	if ran.Tx == "" {
 		return false
 	}
-	if w.program.backend == "new" {
-		return w.provenElsewhere(ran, all)
+	if w.program.backend == "new" { // which watches over its transactions
+		return false
 	}
 	begun := false
 	for _, st := range slices.Backward(all[:ran.ID-1]) {
@@ -97,7 +97,7 @@ func (w *world) unprepared() {
 		if st.State != testserver.Done || !strings.HasPrefix(st.SQL, "INSERT INTO "+w.table) || isPrepared(st, all) || !w.profile.UnknownTxOK && w.begunBehindProof(st, all) {
 			continue
 		}
-		proven := w.program.backend == "new" && w.provenElsewhere(st, all)
+		proven := w.program.backend == "new" && st.Tx == "" && w.provenElsewhere(st, all)
 		for _, earlier := range slices.Backward(all[:i]) {
 			if earlier.Peer == st.Peer {
 				proven = proven || isProof(earlier) && isPrepared(earlier, all)
@@ -111,7 +111,8 @@ func (w *world) unprepared() {
 }
 
 // provenElsewhere reports whether a prepared session has shown itself right before a
-// statement that ran in another. A driver that dials again cannot be caught at it.
+// statement outside of transactions that ran in another. A driver that dials again cannot
+// be caught at it there.
 func (w *world) provenElsewhere(ran testserver.Statement, all []testserver.Statement) bool {
 	for _, st := range slices.Backward(all[:ran.ID-1]) {
 		if ran.Began.Sub(st.Began) > time.Second {

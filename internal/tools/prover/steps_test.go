@@ -55,7 +55,6 @@ func (w *world) age(a *actor) {
 	if ttl := w.profile.SessionTTL; ttl > 0 && now.Sub(a.used) >= ttl || w.program.auth == "token" && now.Sub(a.since) > tokenLife/2 {
 		a.shaken = true
 	}
-	a.used = now
 }
 
 func (w *world) doPool(s step) {

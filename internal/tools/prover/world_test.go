@@ -91,7 +91,7 @@ type actor struct {
 	done       chan struct{}   // closed once its step beside the others is done, nil for none
 	held       *heldResult     // a result that stays open from one step to others
 	since      time.Time       // of the session
-	used       time.Time       // start of its last call
+	used       time.Time       // start of its last call of which the server may know
 }
 
 // tx is a transaction as its actor knows it.
@@ -268,8 +268,14 @@ func (w *world) contextOf(s step) (context.Context, time.Duration, context.Cance
 // call makes one call and holds it to its deadline. Steps beside it have their turn
 // meanwhile.
 func (w *world) call(s step, f func(ctx context.Context) error) (err error) {
+	began := time.Now()
 	w.turn.Unlock()
-	defer w.turn.Lock()
+	defer func() {
+		w.turn.Lock()
+		if a := w.actors[s.who]; a != nil && !unsent(err) {
+			a.used = began
+		}
+	}()
 	return w.timed(s, f)
 }
 
