@@ -64,7 +64,7 @@ examples: deps ## run the small example programs
 	@for e in quickstart concurrent transaction cancel export; do echo "== $$e"; bin/$$e; done
 
 .PHONY: observe
-observe: deps ## a pool under load and a real Prometheus that scrapes it, for OBSERVE (default 5m): metrics, alerts
+observe: deps ## a pool under load, its live page, and a real Prometheus that scrapes it, for OBSERVE (default 5m)
 	@.ci/deps prometheus
 	@mkdir -p bin && cd examples && go build -o ../bin/ ./observe $(quiet)
 	@.ci/observe $(or $(OBSERVE),5m)

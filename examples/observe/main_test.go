@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net/http"
@@ -10,23 +11,31 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheMetricsAreThoseOfThePool(t *testing.T) {
+func TestMetricsAndPageAreThoseOfThePool(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	reader, out := io.Pipe()
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, out, "127.0.0.1:0") }()
-	line := make([]byte, 100)
-	n, err := reader.Read(line)
-	require.NoError(t, err)
-	_, address, _ := strings.Cut(strings.TrimSpace(string(line[:n])), " ")
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	var addresses []string
+	for lines := bufio.NewScanner(reader); len(addresses) < 2 && lines.Scan(); {
+		addresses = append(addresses, strings.Fields(lines.Text())[1])
+	}
+	require.Contains(t, get(t, addresses[0]), "\nflightpool_connections_max{pool=\"flights\"} 4\n")
+	require.Contains(t, get(t, addresses[1]), "<title>Pools</title>")
+	state := get(t, addresses[1]+"state.json")
+	require.Contains(t, state, `"name":"flights"`)
+	require.Contains(t, state, `"traced":true`)
+	stop()
+	require.NoError(t, <-ended)
+}
+
+func get(t *testing.T, address string) string {
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	require.NoError(t, err)
 	response, err := http.DefaultClient.Do(request)
 	require.NoError(t, err)
 	text, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
-	require.Contains(t, string(text), "\nflightpool_connections_max{pool=\"flights\"} 4\n")
-	stop()
-	require.NoError(t, <-ended)
+	return string(text)
 }
