@@ -27,6 +27,7 @@ func Summary(sql string) string {
 	}
 	unclear := l.ambiguous || l.unclosed != "" || !utf8.ValidString(l.sql) || isCutOtherwise(toks, sql)
 	var out strings.Builder
+	out.Grow(32) // of most
 	for i, toks := range split(toks) {
 		if i > 0 {
 			if unclear || out.Len() > maxSummary {
@@ -84,7 +85,8 @@ func writeNames(out *strings.Builder, toks []token, sql string) {
 			return
 		}
 		written[name] = true
-		out.WriteString(" " + name)
+		out.WriteByte(' ')
+		out.WriteString(name)
 	}
 }
 

@@ -90,3 +90,14 @@ func TestASummaryIsUTF8(t *testing.T) {
 		require.True(t, utf8.ValidString(Summary("SELECT * FROM "+sql[28:])))
 	}
 }
+
+func TestWordsInLowerCaseTakeOneAllocationForAll(t *testing.T) {
+	sql := "select origin, count(*) from flights where day = 7 and carrier = ? group by origin"
+	lower, upper := testing.AllocsPerRun(100, func() { Summary(sql) }), testing.AllocsPerRun(100, func() { Summary(strings.ToUpper(sql)) })
+	require.LessOrEqual(t, lower, upper+1) // upper has that of ToUpper
+	long := strings.Repeat("select Straße, grün, "+strings.Repeat("x", 100)+" from t; ", 100)
+	l := lexer{d: standardDialect, sql: long}
+	for _, tok := range l.scan() {
+		require.Equal(t, strings.ToUpper(long[tok.start:tok.end]), tok.text)
+	}
+}

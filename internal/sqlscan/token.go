@@ -56,12 +56,14 @@ type lexer struct {
 
 	bracketEnd     int // where the ] stands up to which brackets have been looked at
 	openExecutable int // how many /*! comments are open, in dialects that execute them
+
+	words strings.Builder // words in upper case, one after the other: an allocation for all
 }
 
 // scan cuts sql into tokens, without comments and white space. An unclosed
 // quote or comment runs to the end of the text.
 func (l *lexer) scan() []token {
-	out := make([]token, 0, min(len(l.sql)/8+2, 64)) // a long text may be one token
+	out := make([]token, 0, min(len(l.sql)/4+2, 64)) // a long text may be one token
 	for l.at < len(l.sql) {
 		if n := l.blankLen(); n > 0 {
 			l.at += n
@@ -70,7 +72,7 @@ func (l *lexer) scan() []token {
 		k, n := l.nextToken()
 		t := token{kind: k, text: l.sql[l.at : l.at+n], start: l.at, end: l.at + n}
 		if k == wordToken {
-			t.text = strings.ToUpper(t.text)
+			t.text = l.upper(t.text)
 		}
 		out = append(out, t)
 		l.at += n
@@ -79,6 +81,33 @@ func (l *lexer) scan() []token {
 		l.markUnclosed("comment")
 	}
 	return out
+}
+
+// upper is strings.ToUpper of a word. What the Builder has given stays as it is while more is
+// written behind it.
+func (l *lexer) upper(word string) string {
+	small := false
+	for i := range len(word) {
+		if word[i] >= utf8.RuneSelf {
+			return strings.ToUpper(word)
+		}
+		small = small || 'a' <= word[i] && word[i] <= 'z'
+	}
+	if !small {
+		return word
+	}
+	if l.words.Cap() == 0 {
+		l.words.Grow(min(len(l.sql)-l.at, 256))
+	}
+	from := l.words.Len()
+	for i := range len(word) {
+		c := word[i]
+		if 'a' <= c && c <= 'z' {
+			c -= 'a' - 'A'
+		}
+		l.words.WriteByte(c)
+	}
+	return l.words.String()[from:]
 }
 
 // markUnclosed notes that the text ends inside of something that begins here.
