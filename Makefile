@@ -82,6 +82,7 @@ bench: ## the pool and whole calls against their peers
 stress: export GOFLAGS := $(GOFLAGS),invariants
 stress: test-deps ## the long tests, for STRESS (default 30s) each
 	@STRESS=$(STRESS) go test -race -count=1 -timeout 24h -run Stress ./reservoir/... ./flightpool/... ./lease/... $(quiet)
+	@cd flightpool/flightotel && STRESS=$(STRESS) go test -count=1 -timeout 24h -run Stress . $(quiet)
 	@STORMS=$(STORMS) go test -count=1 -timeout 24h -run 'Exceed|OpensNever|NeverSilent' ./lease/fleet
 
 .PHONY: prove
