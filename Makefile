@@ -147,10 +147,11 @@ $(lint):
 	@mv $(tools)/golangci-lint $@
 
 # What Go modules cannot bring: a C++ compiler, for the race detector and the DuckDB test server; and for
-# the tests a PostgreSQL, a MariaDB, tmux, a Prometheus, and Node for a DynamoDB stand-in (not with DYNAMODB_ENDPOINT set).
+# the tests a PostgreSQL, a MariaDB, tmux, a Prometheus, a Chromium with npm for what judges its pages, and Node for a
+# DynamoDB stand-in (not with DYNAMODB_ENDPOINT set).
 .PHONY: deps test-deps
 deps:
 	@.ci/deps gcc g++
 
 test-deps: deps
-	@.ci/deps initdb mariadbd tmux prometheus $(if $(DYNAMODB_ENDPOINT),,node npm)
+	@.ci/deps initdb mariadbd tmux prometheus chromium npm $(if $(DYNAMODB_ENDPOINT),,node)
