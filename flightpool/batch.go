@@ -3,6 +3,7 @@ package flightpool
 import (
 	"context"
 
+	"github.com/flightpool/flightpool/internal/tracers"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -45,9 +46,9 @@ func (p *FlightSQLPool) SendBatch(ctx context.Context, b *Batch) error {
 func (t *Tx) SendBatch(ctx context.Context, b *Batch) error { return t.s.SendBatch(ctx, b) }
 
 func (t *tracing) TraceBatchStart(ctx context.Context, data BatchStartData) context.Context {
-	return startAll(ctx, t, t.batches, func(b BatchTracer, ctx context.Context) context.Context { return b.TraceBatchStart(ctx, data) })
+	return tracers.Start(ctx, t.failed, t.batches, func(b BatchTracer, ctx context.Context) context.Context { return b.TraceBatchStart(ctx, data) })
 }
 
 func (t *tracing) TraceBatchEnd(ctx context.Context, data BatchEndData) {
-	endAll(t, t.batches, func(b BatchTracer) { b.TraceBatchEnd(ctx, data) })
+	tracers.End(t.failed, t.batches, func(b BatchTracer) { b.TraceBatchEnd(ctx, data) })
 }

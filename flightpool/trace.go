@@ -8,6 +8,7 @@ import (
 
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/ctxvalues"
+	"github.com/flightpool/flightpool/internal/tracers"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -113,55 +114,17 @@ func (t *tracing) add(tracer any) error {
 		}
 		return nil
 	}
-	known := appendIf(&t.queries, tracer)
-	known = appendIf(&t.ingests, tracer) || known
-	known = appendIf(&t.batches, tracer) || known
-	known = appendIf(&t.cancels, tracer) || known
-	known = appendIf(&t.connects, tracer) || known
-	known = appendIf(&t.acquires, tracer) || known
-	known = appendIf(&t.releases, tracer) || known
+	known := tracers.AppendIf(&t.queries, tracer)
+	known = tracers.AppendIf(&t.ingests, tracer) || known
+	known = tracers.AppendIf(&t.batches, tracer) || known
+	known = tracers.AppendIf(&t.cancels, tracer) || known
+	known = tracers.AppendIf(&t.connects, tracer) || known
+	known = tracers.AppendIf(&t.acquires, tracer) || known
+	known = tracers.AppendIf(&t.releases, tracer) || known
 	if !known {
 		return fmt.Errorf("%T implements none of QueryTracer, IngestTracer, BatchTracer, CancelTracer, ConnectTracer, AcquireTracer and ReleaseTracer", tracer)
 	}
 	return nil
-}
-
-func appendIf[T any](list *[]T, tracer any) bool {
-	t, ok := tracer.(T)
-	if ok {
-		*list = append(*list, t)
-	}
-	return ok
-}
-
-// startAll tells tracers of a start. The context that comes back has the values of those
-// that they return, and the end of ctx.
-func startAll[T any](ctx context.Context, t *tracing, tracers []T, start func(T, context.Context) context.Context) context.Context {
-	values := ctx
-	for _, tracer := range tracers {
-		if told := guarded(t, func() context.Context { return start(tracer, values) }); told != nil {
-			values = told //nolint:fatcontext // one for each tracer
-		}
-	}
-	return ctxvalues.From(ctx, values)
-}
-
-// endAll tells tracers of an end, in the reverse of their order; also those behind one
-// that ends the goroutine.
-func endAll[T any](t *tracing, tracers []T, end func(T)) {
-	for _, tracer := range tracers {
-		defer guarded(t, func() struct{} { end(tracer); return struct{}{} }) // there are few
-	}
-}
-
-// guarded is what f returns, or nothing if it panics.
-func guarded[T any](t *tracing, f func() T) (v T) {
-	callback.Guard(userCode, func() error { v = f(); return nil }, func(err error) {
-		if err != nil {
-			t.failed(err)
-		}
-	})
-	return v
 }
 
 // tracerWait is how long what runs in the background waits for a tracer, with a
@@ -171,15 +134,15 @@ const tracerWait = 100 * time.Millisecond
 // A startedKey is the key of what startInBackground has begun.
 type startedKey struct{}
 
-// startInBackground is startAll where no caller waits: without the values of tracers that do
+// startInBackground is tracers.Start where no caller waits: without the values of tracers that do
 // not return in time. Each has a goroutine of its own, which it may end.
-func startInBackground[T any](ctx context.Context, t *tracing, tracers []T, start func(T, context.Context) context.Context) context.Context {
-	if len(tracers) == 0 {
+func startInBackground[T any](ctx context.Context, t *tracing, all []T, start func(T, context.Context) context.Context) context.Context {
+	if len(all) == 0 {
 		return ctx
 	}
 	call := callback.Go(func() (context.Context, error) {
-		return startAll(ctx, t, tracers, func(tracer T, ctx context.Context) context.Context {
-			return isolated(t, func() context.Context { return start(tracer, ctx) })
+		return tracers.Start(ctx, t.failed, all, func(tracer T, ctx context.Context) context.Context {
+			return tracers.Isolated(t.failed, func() context.Context { return start(tracer, ctx) })
 		}), nil
 	})
 	if callback.EndsWithin(call.Done, tracerWait) {
@@ -190,48 +153,40 @@ func startInBackground[T any](ctx context.Context, t *tracing, tracers []T, star
 	return context.WithValue(ctx, startedKey{}, call)
 }
 
-// endInBackground is endAll where no caller waits. Nobody is told of an end before all have
+// endInBackground is tracers.End where no caller waits. Nobody is told of an end before all have
 // returned from the start that ctx is of.
-func endInBackground[T any](ctx context.Context, t *tracing, tracers []T, end func(T, context.Context)) {
+func endInBackground[T any](ctx context.Context, t *tracing, all []T, end func(T, context.Context)) {
 	call, _ := ctx.Value(startedKey{}).(*callback.Call[context.Context])
 	if call == nil {
 		return
 	}
-	all := callback.Go(callback.NoValue(func() error {
+	telling := callback.Go(callback.NoValue(func() error {
 		<-call.Done
 		ctx := ctxvalues.From(ctx, call.Value)
-		endAll(t, tracers, func(tracer T) { isolated(t, func() struct{} { end(tracer, ctx); return struct{}{} }) })
+		tracers.End(t.failed, all, func(tracer T) { tracers.Isolated(t.failed, func() struct{} { end(tracer, ctx); return struct{}{} }) })
 		return nil
 	}))
-	if !callback.EndsWithin(all.Done, tracerWait) {
+	if !callback.EndsWithin(telling.Done, tracerWait) {
 		t.failed(errTracerSlow)
 	}
-}
-
-// isolated is guarded on a goroutine of its own, which f may end.
-func isolated[T any](t *tracing, f func() T) (v T) {
-	if err := callback.Isolate(userCode, func() error { v = f(); return nil }); err != nil {
-		t.failed(err)
-	}
-	return v
 }
 
 var errTracerSlow = errors.New("a tracer does not return in time")
 
 func (t *tracing) TraceQueryStart(ctx context.Context, data QueryStartData) context.Context {
-	return startAll(ctx, t, t.queries, func(q QueryTracer, ctx context.Context) context.Context { return q.TraceQueryStart(ctx, data) })
+	return tracers.Start(ctx, t.failed, t.queries, func(q QueryTracer, ctx context.Context) context.Context { return q.TraceQueryStart(ctx, data) })
 }
 
 func (t *tracing) TraceQueryEnd(ctx context.Context, data QueryEndData) {
-	endAll(t, t.queries, func(q QueryTracer) { q.TraceQueryEnd(ctx, data) })
+	tracers.End(t.failed, t.queries, func(q QueryTracer) { q.TraceQueryEnd(ctx, data) })
 }
 
 func (t *tracing) TraceIngestStart(ctx context.Context, data IngestStartData) context.Context {
-	return startAll(ctx, t, t.ingests, func(i IngestTracer, ctx context.Context) context.Context { return i.TraceIngestStart(ctx, data) })
+	return tracers.Start(ctx, t.failed, t.ingests, func(i IngestTracer, ctx context.Context) context.Context { return i.TraceIngestStart(ctx, data) })
 }
 
 func (t *tracing) TraceIngestEnd(ctx context.Context, data IngestEndData) {
-	endAll(t, t.ingests, func(i IngestTracer) { i.TraceIngestEnd(ctx, data) })
+	tracers.End(t.failed, t.ingests, func(i IngestTracer) { i.TraceIngestEnd(ctx, data) })
 }
 
 func (t *tracing) TraceCancelStart(ctx context.Context, data CancelStartData) context.Context {
@@ -265,7 +220,7 @@ func (t *tracing) startAcquire(ctx context.Context, op, target string) (context.
 	}
 	end := AcquireEndData{AcquireStartData: AcquireStartData{op, target}}
 	began := time.Now()
-	ctx = startAll(ctx, t, t.acquires, func(a AcquireTracer, ctx context.Context) context.Context {
+	ctx = tracers.Start(ctx, t.failed, t.acquires, func(a AcquireTracer, ctx context.Context) context.Context {
 		return a.TraceAcquireStart(ctx, end.AcquireStartData)
 	})
 	return ctx, func(connectionID uint64, err error) {
@@ -273,7 +228,7 @@ func (t *tracing) startAcquire(ctx context.Context, op, target string) (context.
 		if err == nil {
 			end.ConnectionID = connectionID
 		}
-		endAll(t, t.acquires, func(a AcquireTracer) { a.TraceAcquireEnd(ctx, end) })
+		tracers.End(t.failed, t.acquires, func(a AcquireTracer) { a.TraceAcquireEnd(ctx, end) })
 	}
 }
 
@@ -284,7 +239,7 @@ func (t *tracing) onRelease(ctx context.Context, target string, connectionID uin
 	}
 	acquired := time.Now()
 	return func(discard error) {
-		defer endAll(t, t.releases, func(r ReleaseTracer) {
+		defer tracers.End(t.failed, t.releases, func(r ReleaseTracer) {
 			r.TraceRelease(ctx, ReleaseData{target, connectionID, time.Since(acquired), discard})
 		})
 		give(discard)

@@ -119,7 +119,7 @@ func (p *Page) Tracer(name string) any {
 }
 
 // RegistryTracer is what Config.Tracer of the registry is to be that will be added under the
-// name. It sees the calls on Flight SQL servers; those on others are counted only.
+// name.
 func (p *Page) RegistryTracer(name string) func(server, user string) any {
 	p.willTrace(name)
 	return func(server, user string) any {

@@ -23,6 +23,7 @@ type Conn struct {
 	session *flightpool.SessionHandle
 	sql     *sql.Conn
 	loan    reservoir.Loan[*sqlconn.Conn] // with sql
+	traced  func(discard error)           // likewise: tells of the end of the loan
 }
 
 // acquire borrows from a poolVersion. The error of Lend costs the connection, which has
@@ -35,15 +36,24 @@ func (u *userPool) acquire(ctx context.Context, g *currentVersion) (*Conn, error
 		}
 		return &Conn{user: u, session: session}, nil
 	}
-	loan, err := g.poolVersion.(*sqlVersion).Acquire(ctx)
+	return u.acquireSQL(ctx, g.poolVersion.(*sqlVersion)) //nolint:forcetypeassert // there are two
+}
+
+// acquireSQL is acquire on a server of database/sql.
+func (u *userPool) acquireSQL(ctx context.Context, g *sqlVersion) (*Conn, error) {
+	acquired, released := g.tracing.acquire(ctx)
+	loan, err := g.Acquire(ctx)
 	if err != nil {
+		acquired(0, err)
 		return nil, err
 	}
-	conn, err := loan.Value().Lend(ctx)
+	acquired(loan.ConnectionID(), nil)
+	conn, err := loan.Value().LendTraced(ctx, g.tracing.calls(loan.ConnectionID()))
 	if err != nil {
+		released(err)
 		return nil, errjoin.Join(err, loan.Discard(err))
 	}
-	return &Conn{user: u, sql: conn, loan: loan}, nil
+	return &Conn{user: u, sql: conn, loan: loan, traced: released}, nil
 }
 
 // Server is the name of the server.
@@ -101,6 +111,7 @@ func (c *Conn) endLoan(reason error) error {
 	} else {
 		sqlconn.Abandon(c.sql)
 	}
+	defer c.traced(reason)
 	if reason != nil {
 		return loanError(c.loan.Discard(reason))
 	}

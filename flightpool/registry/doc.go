@@ -90,5 +90,6 @@
 //	package internal/fairshare  the bound: who gets a slot, who gives one up
 //	health.go, health_probe.go  whether a server works
 //	stats.go, stats_sum.go, traffic.go, arrow.go   what all of it is and has done
+//	trace.go                    what tracers are told of database/sql
 //	print.go                    what %v shows of it
 package registry

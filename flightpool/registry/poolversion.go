@@ -105,6 +105,7 @@ type sqlVersion struct {
 	reservoirVersion[*sqlconn.Conn]
 	timeouts  *sqlTimeouts
 	connector driver.Connector
+	tracing   *sqlTracing // nil: nobody is told
 }
 
 // sqlTimeouts are the times that sqlVersion reads when it uses them. So an Update
@@ -170,6 +171,10 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 	if k.Flight != nil {
 		return u.buildFlight(ctx, k, d, params)
 	}
+	tracing, err := u.newSQLTracing(params)
+	if err != nil {
+		return nil, err
+	}
 	connector, err := k.Connector(params)
 	if err != nil {
 		return nil, err
@@ -180,9 +185,7 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 	}
 	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKinds[f.Check], KeepState: f.KeepSession, Stopped: u.logFailedStop}
 	counts := !d.DisableQueryStats
-	cfg.Observe = func(took time.Duration, err error) {
-		u.recordStatement(counts, took, err)
-	}
+	cfg.Observe = func(took time.Duration, err error) { u.recordStatement(counts, took, err) }
 	target, err := sqlconn.New(u.server.registry.wrapper, cfg)
 	if err != nil {
 		return nil, err
@@ -199,7 +202,7 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 	if err != nil {
 		return nil, err
 	}
-	return &sqlVersion{reservoirVersion[*sqlconn.Conn]{conns, &taskgroup.Group{}}, l, connector}, nil
+	return &sqlVersion{reservoirVersion[*sqlconn.Conn]{conns, &taskgroup.Group{}}, l, connector, tracing}, nil
 }
 
 // checkKinds are the checks of package flightpool in the words of sqlconn.
@@ -237,9 +240,7 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 		cfg.Logger = log.With("server", u.server.name, "user", u.name)
 	}
 	u.traffic.anyCounted.Store(true)
-	if tracer := u.server.registry.cfg.Tracer; tracer != nil {
-		cfg.Tracer = tracer(u.server.name, u.name)
-	}
+	cfg.Tracer = u.tracer()
 	params.Config = cfg
 	pool, err := k.Flight(ctx, params)
 	if err != nil {

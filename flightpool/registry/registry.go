@@ -26,9 +26,11 @@ type Config struct {
 	Health func(server string, down *UnhealthyError)
 	// Logger is told what needs an operator's eye. Default: nobody.
 	Logger *slog.Logger
-	// Tracer gives what Config.Tracer of the pool of a user on a Flight SQL server is to be,
-	// for each pool that is made. It is called as a Kind is. Calls of other servers are not
-	// traced.
+	// Tracer gives what Config.Tracer of the pool of a user is to be, for each pool that is
+	// made. It is called as a Kind is. On servers of database/sql a QueryTracer sees the calls
+	// that borrowers make on Conn.SQL, an AcquireTracer the loans and a ReleaseTracer their ends;
+	// neither may use the connection. The call of a query ends with its rows. What fails there
+	// is told to Logger.
 	Tracer func(server, user string) any
 }
 

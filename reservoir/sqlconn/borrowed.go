@@ -24,6 +24,10 @@ type borrowedConn struct {
 	forBorrower bool          // for a borrower, not for our own checks
 	ended       chan struct{} // closed by the first Close; nil: it is ours
 	closes      atomic.Int32
+
+	// database/sql makes one call at a time.
+	trace   Trace       // nil: nobody is told
+	skipped *tracedCall // which goes on with a prepared statement
 }
 
 // withDriverInterfaces gives c the interfaces for statements that the driver has: with
@@ -65,6 +69,7 @@ func (l *borrowedConn) Close() error {
 	switch {
 	case l.ended == nil:
 	case l.closes.Add(1) == 1:
+		l.endSkipped(errNotRun)
 		close(l.ended)
 	default:
 		closed := net.ErrClosed
@@ -97,39 +102,44 @@ func (l *borrowedConn) Ping(ctx context.Context) error {
 func (q queryer) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	l := q.conn
 	l.recordState(query)
-	return l.query(ctx, func(ctx context.Context) (driver.Rows, error) {
+	ctx, call := l.startTrace(ctx, "Query", query)
+	return l.query(ctx, call, func(ctx context.Context) (driver.Rows, error) {
 		return l.conn.raw.(driver.QueryerContext).QueryContext(ctx, query, args) //nolint:forcetypeassert // withDriverInterfaces has looked
 	})
 }
 
 // query runs a query within its time, which its rows share.
-func (l *borrowedConn) query(ctx context.Context, run func(ctx context.Context) (driver.Rows, error)) (driver.Rows, error) {
+func (l *borrowedConn) query(ctx context.Context, call *tracedCall, run func(ctx context.Context) (driver.Rows, error)) (driver.Rows, error) {
 	ctx, stop := l.withQueryTimeout(ctx)
-	rows, err := runCounted(ctx, l, func() (driver.Rows, error) { return run(ctx) })
+	rows, err := runCounted(ctx, l, call, func() (driver.Rows, error) { return run(ctx) })
+	l.answered(call, err)
 	if err != nil {
 		if stop != nil {
 			stop()
 		}
 		return nil, err
 	}
-	return &borrowedRows{rows, l.conn, stop}, nil
+	return &borrowedRows{rows, l.conn, stop, call}, nil
 }
 
 func (e execer) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	l := e.conn
 	l.recordState(query)
-	return l.exec(ctx, func(ctx context.Context) (driver.Result, error) {
+	ctx, call := l.startTrace(ctx, "Exec", query)
+	return l.exec(ctx, call, func(ctx context.Context) (driver.Result, error) {
 		return l.conn.raw.(driver.ExecerContext).ExecContext(ctx, query, args) //nolint:forcetypeassert // withDriverInterfaces has looked
 	})
 }
 
 // exec runs a statement within its time.
-func (l *borrowedConn) exec(ctx context.Context, run func(ctx context.Context) (driver.Result, error)) (driver.Result, error) {
+func (l *borrowedConn) exec(ctx context.Context, call *tracedCall, run func(ctx context.Context) (driver.Result, error)) (driver.Result, error) {
 	ctx, stop := l.withQueryTimeout(ctx)
 	if stop != nil {
 		defer stop()
 	}
-	return runCounted(ctx, l, func() (driver.Result, error) { return run(ctx) })
+	res, err := runCounted(ctx, l, call, func() (driver.Result, error) { return run(ctx) })
+	l.executed(call, res, err)
+	return res, err
 }
 
 // Prepare is there for the driver.Conn interface; database/sql calls
@@ -140,6 +150,12 @@ func (l *borrowedConn) Prepare(string) (driver.Stmt, error) {
 
 func (l *borrowedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	l.recordState(query)
+	first, prepares := l.takeSkipped(query), (*tracedCall)(nil)
+	if first != nil {
+		ctx = first.ctx
+	} else {
+		ctx, prepares = l.startTrace(ctx, "Prepare", query)
+	}
 	ctx, stop := l.withQueryTimeout(ctx)
 	if stop != nil {
 		defer stop()
@@ -149,9 +165,12 @@ func (l *borrowedConn) PrepareContext(ctx context.Context, query string) (driver
 	stmt, err := catchPanic(l.conn, func() (driver.Stmt, error) { return l.prepare(ctx, query) })
 	if err != nil {
 		l.count(time.Since(began), err) // a statement that never runs
+		first.finish(err)
+		prepares.finish(err)
 		return nil, l.recordError(ctx, err)
 	}
-	lent := &borrowedStmt{Stmt: stmt, l: l}
+	prepares.finish(nil)
+	lent := &borrowedStmt{Stmt: stmt, l: l, text: query, first: first}
 	if converter, ok := stmt.(driver.ColumnConverter); ok { //nolint:staticcheck // older drivers have nothing else
 		return struct {
 			*borrowedStmt
@@ -218,10 +237,17 @@ func (l *borrowedConn) recordState(query string) {
 }
 
 // runCounted runs one statement and takes note of it.
-func runCounted[T any](ctx context.Context, l *borrowedConn, run func() (T, error)) (T, error) {
+func runCounted[T any](ctx context.Context, l *borrowedConn, call *tracedCall, run func() (T, error)) (T, error) {
 	l.conn.setLatest(ctx)
+	returned := false
+	defer func() {
+		if !returned {
+			call.finish(errExited)
+		}
+	}()
 	began := time.Now()
 	v, err := catchPanic(l.conn, run)
+	returned = true
 	if !errors.Is(err, driver.ErrSkip) {
 		l.count(time.Since(began), err)
 	}

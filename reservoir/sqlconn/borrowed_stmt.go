@@ -1,6 +1,7 @@
 package sqlconn
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -17,10 +18,26 @@ type borrowedStmt struct {
 	l *borrowedConn
 
 	numInputErr error // of NumInput, which has none of its own
+
+	text  string
+	first *tracedCall // which it was prepared for
 }
 
 // Close closes the driver's statement.
-func (s *borrowedStmt) Close() error { return catchPanicError(s.l.conn, s.Stmt.Close) }
+func (s *borrowedStmt) Close() error {
+	s.first.finish(errNotRun)
+	s.first = nil
+	return catchPanicError(s.l.conn, s.Stmt.Close)
+}
+
+// startTrace tells of a call, unless it is the one that the statement was prepared for.
+func (s *borrowedStmt) startTrace(ctx context.Context, op string) (context.Context, *tracedCall) {
+	if call := s.first; call != nil {
+		s.first = nil
+		return call.ctx, call
+	}
+	return s.l.startTrace(ctx, op, s.text)
+}
 
 // NumInput asks the driver how many arguments there are. Where that panics, what runs
 // the statement fails.
@@ -36,7 +53,8 @@ func (s *borrowedStmt) QueryContext(ctx context.Context, args []driver.NamedValu
 	if s.numInputErr != nil {
 		return nil, s.numInputErr
 	}
-	return s.l.query(ctx, func(ctx context.Context) (driver.Rows, error) {
+	ctx, call := s.startTrace(ctx, "Query")
+	return s.l.query(ctx, call, func(ctx context.Context) (driver.Rows, error) {
 		if q, ok := s.Stmt.(driver.StmtQueryContext); ok {
 			return q.QueryContext(ctx, args)
 		}
@@ -48,7 +66,8 @@ func (s *borrowedStmt) ExecContext(ctx context.Context, args []driver.NamedValue
 	if s.numInputErr != nil {
 		return nil, s.numInputErr
 	}
-	return s.l.exec(ctx, func(ctx context.Context) (driver.Result, error) {
+	ctx, call := s.startTrace(ctx, "Exec")
+	return s.l.exec(ctx, call, func(ctx context.Context) (driver.Result, error) {
 		if e, ok := s.Stmt.(driver.StmtExecContext); ok {
 			return e.ExecContext(ctx, args)
 		}
@@ -87,17 +106,25 @@ type borrowedRows struct {
 	driver.Rows
 	c    *Conn
 	stop context.CancelFunc // nil: the query has no time
+	call *tracedCall
 }
 
 func (r *borrowedRows) Close() error {
 	if r.stop != nil {
 		defer r.stop()
 	}
-	return catchPanicError(r.c, r.Rows.Close)
+	err := catchPanicError(r.c, r.Rows.Close)
+	if r.call != nil {
+		r.call.finish(cmp.Or(r.call.outcome.Err, err))
+		r.call = nil
+	}
+	return err
 }
 
 func (r *borrowedRows) Next(dest []driver.Value) error {
-	return catchPanicError(r.c, func() error { return r.Rows.Next(dest) })
+	err := catchPanicError(r.c, func() error { return r.Rows.Next(dest) })
+	r.call.read(err)
+	return err
 }
 
 func (r *borrowedRows) HasNextResultSet() bool {

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Begin is there for the driver.Conn interface; database/sql calls BeginTx.
@@ -13,6 +14,7 @@ func (l *borrowedConn) Begin() (driver.Tx, error) {
 }
 
 func (l *borrowedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	ctx, call := l.startTrace(ctx, "Begin", "")
 	limited, stop := l.withQueryTimeout(ctx)
 	if stop != nil {
 		defer stop()
@@ -20,6 +22,7 @@ func (l *borrowedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driv
 	tx, err := boundedValue(limited, l.conn, func(context.Context) (driver.Tx, error) {
 		return catchPanic(l.conn, func() (driver.Tx, error) { return l.begin(ctx, opts) }) // drivers keep the context for COMMIT
 	})
+	call.finish(err)
 	if err != nil {
 		return nil, l.recordError(limited, err)
 	}
@@ -45,26 +48,28 @@ type borrowedTx struct {
 	l   *borrowedConn
 }
 
-func (t borrowedTx) Commit() error { return t.end(t.ctx, "COMMIT", t.tx.Commit) }
+func (t borrowedTx) Commit() error { return t.end(t.ctx, "Commit", t.tx.Commit) }
 
 // Rollback is also called when the context has ended: it has killTimeout then.
 func (t borrowedTx) Rollback() error {
 	if t.ctx.Err() == nil {
-		return t.end(t.ctx, "ROLLBACK", t.tx.Rollback)
+		return t.end(t.ctx, "Rollback", t.tx.Rollback)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), killTimeout)
 	defer cancel()
-	return t.end(ctx, "ROLLBACK", t.tx.Rollback)
+	return t.end(ctx, "Rollback", t.tx.Rollback)
 }
 
-func (t borrowedTx) end(ctx context.Context, what string, call func() error) error {
+func (t borrowedTx) end(ctx context.Context, op string, run func() error) (err error) {
+	ctx, call := t.l.startTrace(ctx, op, "")
+	defer func() { call.finish(err) }()
 	ctx, stop := t.l.withQueryTimeout(ctx)
 	if stop != nil {
 		defer stop()
 	}
-	err := t.l.conn.bounded(ctx, func(context.Context) error { return catchPanicError(t.l.conn, call) })
+	err = t.l.conn.bounded(ctx, func(context.Context) error { return catchPanicError(t.l.conn, run) })
 	if t.l.conn.abandonedCall.Load() != nil {
-		return fmt.Errorf("sqlconn: %s was not answered in time, whether it was carried out is not known: %w", what, err)
+		return fmt.Errorf("sqlconn: %s was not answered in time, whether it was carried out is not known: %w", strings.ToUpper(op), err)
 	}
 	return err
 }

@@ -87,8 +87,11 @@ func (c *Conn) Lost() error {
 // Lend makes the *sql.Conn of one loan. Its Close ends the use and leaves the
 // physical connection open. As database/sql has it, that Close waits for rows
 // and transactions of the *sql.Conn that are still open.
-func (c *Conn) Lend(ctx context.Context) (*sql.Conn, error) {
-	loan := &borrowedConn{conn: c, forBorrower: true, ended: make(chan struct{})}
+func (c *Conn) Lend(ctx context.Context) (*sql.Conn, error) { return c.LendTraced(ctx, nil) }
+
+// LendTraced is Lend with a Trace that is told of the borrower's calls; nil: nobody is.
+func (c *Conn) LendTraced(ctx context.Context, trace Trace) (*sql.Conn, error) {
+	loan := &borrowedConn{conn: c, forBorrower: true, ended: make(chan struct{}), trace: trace}
 	conn, err := c.lifecycle.wrapper.wrap(ctx, withDriverInterfaces(loan))
 	if err == nil {
 		c.latestLoan.Store(loan)
