@@ -2,6 +2,7 @@ package flightotel
 
 import (
 	"context"
+	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -23,13 +24,20 @@ func RegisterBudget(meter metric.Meter, name string, leases lease.Leases, limite
 	if b.fault != nil {
 		return nil, b.fault
 	}
-	return meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+	return meter.RegisterCallback(func(_ context.Context, to metric.Observer) (err error) {
+		defer func() { // the Stats may be the program's own; a reader of the SDK has a goroutine
+			if recover() != nil {
+				err = errStats
+			}
+		}()
 		for _, read := range b.reads {
 			read(to)
 		}
 		return nil
 	}, b.instruments...)
 }
+
+var errStats = errors.New("flightotel: the Stats of a budget panicked")
 
 // A number is one of the Stats of a budget. With a kind, which is an attribute, several
 // make one instrument, of which the first has the description.

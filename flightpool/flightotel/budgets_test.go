@@ -82,6 +82,18 @@ func TestBudgetsAreReportedByTheirNames(t *testing.T) {
 	require.Empty(t, r.collect())
 }
 
+// brokenLeases have Stats that panic.
+type brokenLeases struct{ lease.Leases }
+
+func (brokenLeases) Stats() lease.Stats { panic("broken") }
+
+func TestStatsThatPanicFailTheCollectionAndNotTheProcess(t *testing.T) {
+	r := measured(t)
+	_, err := flightotel.RegisterBudget(r.meters.Meter("test"), "broken", brokenLeases{}, nil)
+	require.NoError(t, err)
+	require.ErrorContains(t, r.metrics.Collect(t.Context(), &metricdata.ResourceMetrics{}), "the Stats of a budget panicked")
+}
+
 func TestABudgetMayHaveOneHalf(t *testing.T) {
 	r := measured(t)
 	_, err := flightotel.RegisterBudget(r.meters.Meter("test"), "fleet", lease.NewLeases("fleet", 3), nil)

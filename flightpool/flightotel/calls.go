@@ -63,6 +63,7 @@ func (t *Tracer) endCall(ctx context.Context, o flightpool.Outcome) {
 	if s == nil {
 		return
 	}
+	defer t.finish(s.span, o.Err)
 	t.operations.Record(ctx, o.Took.Seconds(), s.kind.outcome(o.Err)...)
 	if s.span.IsRecording() {
 		attrs := make([]attribute.KeyValue, 0, 5)
@@ -78,7 +79,6 @@ func (t *Tracer) endCall(ctx context.Context, o flightpool.Outcome) {
 		}
 		s.span.SetAttributes(attrs...)
 	}
-	t.finish(s.span, o.Err)
 }
 
 // TraceAcquireStart implements flightpool.AcquireTracer. A wait alone makes no trace.
@@ -91,11 +91,11 @@ func (t *Tracer) TraceAcquireStart(ctx context.Context, d flightpool.AcquireStar
 
 // TraceAcquireEnd implements flightpool.AcquireTracer.
 func (t *Tracer) TraceAcquireEnd(ctx context.Context, d flightpool.AcquireEndData) {
+	if s := t.started(ctx, spanAcquire); s != nil {
+		defer t.finish(s.span, d.Err)
+	}
 	k := t.kindOf(kindKey{target: d.Target, span: spanAcquire})
 	t.waits.Record(ctx, d.Took.Seconds(), k.outcome(d.Err)...)
-	if s := t.started(ctx, spanAcquire); s != nil {
-		t.finish(s.span, d.Err)
-	}
 }
 
 // TraceRelease implements flightpool.ReleaseTracer: an event of the call, or of the span
@@ -127,11 +127,11 @@ func (t *Tracer) TraceConnectStart(ctx context.Context, d flightpool.ConnectStar
 
 // TraceConnectEnd implements flightpool.ConnectTracer.
 func (t *Tracer) TraceConnectEnd(ctx context.Context, d flightpool.ConnectEndData) {
+	if s := t.started(ctx, spanConnect); s != nil {
+		defer t.finish(s.span, d.Err)
+	}
 	k := t.kindOf(kindKey{target: d.Target, span: spanConnect})
 	t.creations.Record(ctx, d.Took.Seconds(), k.outcome(d.Err)...)
-	if s := t.started(ctx, spanConnect); s != nil {
-		t.finish(s.span, d.Err)
-	}
 }
 
 // TraceCancelStart implements flightpool.CancelTracer.

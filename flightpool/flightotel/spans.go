@@ -77,8 +77,10 @@ func (t *Tracer) begin(ctx context.Context, k *kind, more ...trace.SpanStartOpti
 	return &started{ctx, t, span, k}
 }
 
-// finish ends a span.
+// finish ends a span, also where a method of the error, which may be the program's own,
+// panics.
 func (t *Tracer) finish(span trace.Span, err error) {
+	defer span.End()
 	if err != nil && span.IsRecording() {
 		kind, text := errorType(err), ""
 		if t.texts {
@@ -87,7 +89,6 @@ func (t *Tracer) finish(span trace.Span, err error) {
 		span.SetAttributes(kind, attribute.Bool("flightpool.safe_to_retry", backend.SafeToRetry(err)))
 		span.SetStatus(codes.Error, text)
 	}
-	span.End()
 }
 
 // inject tells the server of the span, in the place of one that it was told of before.

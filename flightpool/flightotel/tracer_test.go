@@ -159,6 +159,43 @@ func TestAnEndWithoutItsStartEndsNothing(t *testing.T) {
 	require.Empty(t, exporter.GetSpans())
 }
 
+// A rude error panics when it is looked into.
+type rude struct{}
+
+func (rude) Error() string { panic("rude") }
+func (rude) Is(error) bool { panic("rude") }
+func (rude) As(any) bool   { panic("rude") }
+
+func TestAnErrorThatPanicsLeavesNoSpanOpen(t *testing.T) {
+	for _, texts := range []bool{false, true} {
+		exporter := tracetest.NewInMemoryExporter()
+		tracer := flightotel.NewTracer(flightotel.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))), flightotel.WithStatementText(texts))
+		ctx, app := sdktrace.NewTracerProvider().Tracer("app").Start(t.Context(), "app")
+		for _, end := range []func(){
+			func() {
+				tracer.TraceQueryEnd(tracer.TraceQueryStart(ctx, flightpool.QueryStartData{Op: "Query"}), flightpool.QueryEndData{Outcome: flightpool.Outcome{Err: rude{}}})
+			},
+			func() {
+				tracer.TraceIngestEnd(tracer.TraceIngestStart(ctx, flightpool.IngestStartData{}), flightpool.IngestEndData{Outcome: flightpool.Outcome{Err: rude{}}})
+			},
+			func() {
+				tracer.TraceAcquireEnd(tracer.TraceAcquireStart(ctx, flightpool.AcquireStartData{}), flightpool.AcquireEndData{Err: rude{}})
+			},
+			func() {
+				tracer.TraceConnectEnd(tracer.TraceConnectStart(ctx, flightpool.ConnectStartData{}), flightpool.ConnectEndData{Err: rude{}})
+			},
+			func() {
+				tracer.TraceBatchEnd(tracer.TraceBatchStart(ctx, flightpool.BatchStartData{}), flightpool.BatchEndData{Err: rude{}})
+			},
+		} {
+			require.Panics(t, end) // which the pool contains
+			require.Len(t, exporter.GetSpans(), 1)
+			exporter.Reset()
+		}
+		app.End()
+	}
+}
+
 // With STRESS set there are 10,000.
 func TestStressCallsThatAreCancelledLeaveNoSpanOpen(t *testing.T) {
 	calls := 1000
