@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 )
 
@@ -50,4 +51,25 @@ func TestNoMethodOfAnErrorIsCalledUnderTheLock(t *testing.T) {
 		texts := []string{st.Events[0].Text, st.Events[1].Text}
 		require.ElementsMatch(t, []string{"a call failed: rude", "opening a connection failed: rude"}, texts)
 	})
+}
+
+// brokenLeases and brokenLimiter have Stats that do not return.
+type (
+	brokenLeases  struct{ lease.Leases }
+	brokenLimiter struct{ lease.Limiter }
+)
+
+func (brokenLeases) Stats() lease.Stats         { panic("broken") }
+func (brokenLimiter) Stats() lease.LimiterStats { runtime.Goexit(); return lease.LimiterStats{} }
+
+func TestABudgetCannotEndThePage(t *testing.T) {
+	page := New(Config{})
+	defer page.Close()
+	page.AddBudget("broken", brokenLeases{}, brokenLimiter{})
+	page.AddBudget("sound", lease.NewLeases("sound", 7), nil)
+	budgets := page.state("", false, 0).Budgets
+	require.Len(t, budgets, 3)
+	require.Equal(t, []string{"broken", "leases", "broken", "rate"}, []string{budgets[0].Name, budgets[0].Kind, budgets[1].Name, budgets[1].Kind})
+	require.True(t, budgets[0].Degraded && budgets[1].Degraded && !budgets[2].Degraded)
+	require.Equal(t, 7, budgets[2].Now["limit"])
 }

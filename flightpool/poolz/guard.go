@@ -44,11 +44,17 @@ func (*Page) policy() string {
 // somebody else. One that does not cannot be told from a browser on this machine.
 func isForwarded(h http.Header) bool {
 	for name := range h {
-		if strings.HasPrefix(name, "X-Forwarded-") || slices.Contains([]string{"Forwarded", "Via", "X-Real-Ip"}, name) {
+		if slices.ContainsFunc(ofProxies, func(begins string) bool { return strings.HasPrefix(name, begins) }) {
 			return true
 		}
 	}
 	return false
+}
+
+// ofProxies are what names of headers begin with that proxies, load balancers and tunnels add.
+var ofProxies = []string{
+	"Forwarded", "Via", "X-Forwarded-", "X-Original-", "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "Client-Ip",
+	"X-Envoy-", "X-Amzn-", "X-Azure-", "X-Appengine-", "X-Cloud-Trace-", "Cf-", "Fly-", "Fastly-", "Tailscale-", "Ngrok-",
 }
 
 // refuses says why a request is not answered; empty: it is. A page of another site may

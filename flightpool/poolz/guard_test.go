@@ -32,6 +32,9 @@ func TestWhoIsAnswered(t *testing.T) {
 		"no name":                       {"127.0.0.1:1", "", nil, 403, 200},
 		"a proxy":                       {"127.0.0.1:1", "localhost", []string{"X-Forwarded-For", "192.0.2.1"}, 403, 200},
 		"a proxy that hides the name":   {"127.0.0.1:1", "localhost", []string{"X-Forwarded-Proto", "https"}, 403, 200},
+		"a proxy by its own name":       {"127.0.0.1:1", "localhost", []string{"Via", "1.1 proxy"}, 403, 200},
+		"a load balancer":               {"127.0.0.1:1", "localhost", []string{"X-Amzn-Trace-Id", "Root=1"}, 403, 200},
+		"a tunnel":                      {"127.0.0.1:1", "localhost", []string{"CF-Connecting-IP", "192.0.2.1"}, 403, 200},
 		"a page of another site":        {"127.0.0.1:1", "localhost", []string{"Sec-Fetch-Site", "cross-site"}, 403, 403},
 		"the page itself":               {"127.0.0.1:1", "localhost", []string{"Sec-Fetch-Site", "same-origin"}, 200, 200},
 	} {

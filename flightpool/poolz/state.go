@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/lease"
 )
 
 // state is what the page shows: all sources, and the details of one.
@@ -200,22 +202,37 @@ func (p *Page) budgetStates() []budgetState {
 	all := []budgetState{}
 	for _, name := range slices.Sorted(maps.Keys(budgets)) {
 		if l := budgets[name].leases; l != nil {
-			s := l.Stats()
-			all = append(all, budgetState{
-				Name: name, Kind: "leases", Degraded: s.Degraded,
-				Now:    map[string]int{"limit": s.Limit, "used": s.Used, "in_use": s.InUse, "spare": s.Spare, "waiting": s.Waiting, "processes": s.Owners, "share": s.Share, "unbacked": s.Unbacked},
-				Counts: map[string]uint64{"granted": s.Granted, "denied": s.Denied, "fallbacks": s.Fallbacks},
-			})
+			all = append(all, budgetOf(name, "leases", func() budgetState { return leasesState(l.Stats()) }))
 		}
 		if l := budgets[name].limiter; l != nil {
-			s := l.Stats()
-			all = append(all, budgetState{
-				Name: name, Kind: "rate", Degraded: s.Degraded, Now: map[string]int{"waiting": s.Waiting},
-				Counts: map[string]uint64{"granted": s.Granted, "denied": s.Denied, "fallbacks": s.Fallbacks, "refusals": s.Refusals, "dropped": s.Dropped},
-			})
+			all = append(all, budgetOf(name, "rate", func() budgetState { return rateState(l.Stats()) }))
 		}
 	}
 	return all
+}
+
+// budgetOf is a budget, which may be the program's own: one that cannot be asked is told
+// without numbers, and does not keep all else from being told.
+func budgetOf(name, kind string, ask func() budgetState) budgetState {
+	b := budgetState{Degraded: true, Now: map[string]int{}, Counts: map[string]uint64{}}
+	_ = callback.Isolate("a budget", func() error { b = ask(); return nil })
+	b.Name, b.Kind = name, kind
+	return b
+}
+
+func leasesState(s lease.Stats) budgetState {
+	return budgetState{
+		Degraded: s.Degraded,
+		Now:      map[string]int{"limit": s.Limit, "used": s.Used, "in_use": s.InUse, "spare": s.Spare, "waiting": s.Waiting, "processes": s.Owners, "share": s.Share, "unbacked": s.Unbacked},
+		Counts:   map[string]uint64{"granted": s.Granted, "denied": s.Denied, "fallbacks": s.Fallbacks},
+	}
+}
+
+func rateState(s lease.LimiterStats) budgetState {
+	return budgetState{
+		Degraded: s.Degraded, Now: map[string]int{"waiting": s.Waiting},
+		Counts: map[string]uint64{"granted": s.Granted, "denied": s.Denied, "fallbacks": s.Fallbacks, "refusals": s.Refusals, "dropped": s.Dropped},
+	}
 }
 
 func compareNames(a, b string) int { return strings.Compare(a, b) }
