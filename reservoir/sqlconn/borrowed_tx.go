@@ -14,13 +14,13 @@ func (l *borrowedConn) Begin() (driver.Tx, error) {
 }
 
 func (l *borrowedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	ctx, call := l.startTrace(ctx, "Begin", "")
-	limited, stop := l.withQueryTimeout(ctx)
+	within, call := l.startTrace(ctx, "Begin", "") // which the transaction is no part of
+	limited, stop := l.withQueryTimeout(within)
 	if stop != nil {
 		defer stop()
 	}
 	tx, err := boundedValue(limited, l.conn, func(context.Context) (driver.Tx, error) {
-		return catchPanic(l.conn, func() (driver.Tx, error) { return l.begin(ctx, opts) }) // drivers keep the context for COMMIT
+		return catchPanic(l.conn, func() (driver.Tx, error) { return l.begin(within, opts) }) // drivers keep the context for COMMIT
 	})
 	call.finish(err)
 	if err != nil {

@@ -76,6 +76,9 @@ type told struct{ calls []string }
 func (s *told) trace(ctx context.Context, op, text string) (context.Context, func(sqlconn.Outcome)) {
 	i := len(s.calls)
 	s.calls = append(s.calls, fmt.Sprint(op, " ", text))
+	if ctx.Value(traceKey{}) != nil {
+		s.calls[i] += " within another"
+	}
 	return context.WithValue(ctx, traceKey{}, i), func(o sqlconn.Outcome) {
 		s.calls[i] += fmt.Sprintf(": %d rows, %d affected, %v", o.Rows, o.RowsAffected, o.Err)
 	}
