@@ -6,6 +6,7 @@ require (
 	github.com/apache/arrow-go/v18 v18.8.0
 	github.com/duckdb/duckdb-go/v2 v2.10505.0
 	github.com/flightpool/flightpool v0.0.0
+	github.com/flightpool/flightpool/flightpool/export v0.0.0
 	github.com/flightpool/flightpool/flightpool/flightprom v0.0.0
 	github.com/flightpool/flightpool/testserver/duckdb v0.0.0
 	github.com/prometheus/client_golang v1.24.0
@@ -35,6 +36,7 @@ require (
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.70.0 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect
+	github.com/stoewer/go-strcase v1.3.1 // indirect
 	github.com/zeebo/xxh3 v1.1.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/exp v0.0.0-20260112195511-716be5621a96 // indirect
@@ -48,6 +50,7 @@ require (
 
 replace (
 	github.com/flightpool/flightpool => ..
+	github.com/flightpool/flightpool/flightpool/export => ../flightpool/export
 	github.com/flightpool/flightpool/flightpool/flightprom => ../flightpool/flightprom
 	github.com/flightpool/flightpool/testserver/duckdb => ../testserver/duckdb
 )

@@ -101,7 +101,7 @@ func (a *app) shell(ctx context.Context, args []string, j job) (err error) {
 		err = nil
 		if s.tx != txNone {
 			err = errors.New("the statements end within a transaction: it is not stored")
-		} else if s.format.Binary() && !s.gave {
+		} else if output.Binary(s.format) && !s.gave {
 			err = errNoResult
 		}
 	}

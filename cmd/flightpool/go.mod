@@ -2,12 +2,16 @@ module github.com/flightpool/flightpool/cmd/flightpool
 
 go 1.25.0
 
-replace github.com/flightpool/flightpool => ../..
+replace (
+	github.com/flightpool/flightpool => ../..
+	github.com/flightpool/flightpool/flightpool/export => ../../flightpool/export
+)
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/apache/arrow-go/v18 v18.8.0
-	github.com/flightpool/flightpool v0.0.0-00010101000000-000000000000
+	github.com/flightpool/flightpool v0.0.0
+	github.com/flightpool/flightpool/flightpool/export v0.0.0
 	github.com/mattn/go-runewidth v0.0.31
 	github.com/peterh/liner v1.2.2
 	github.com/spf13/cobra v1.10.2

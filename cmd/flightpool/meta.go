@@ -153,7 +153,7 @@ func (s *shell) redirect(_ context.Context, path string) error {
 
 // closeOut ends what results go to. As Arrow or Parquet, no file has no result.
 func (s *shell) closeOut(whole bool) error {
-	if whole && s.out.path != "" && s.out.results == 0 && s.format.Binary() {
+	if whole && s.out.path != "" && s.out.results == 0 && output.Binary(s.format) {
 		return errors.Join(fmt.Errorf("the file is not written: %w", errNoResult), s.out.close(false))
 	}
 	return s.out.close(whole)

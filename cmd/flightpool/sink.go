@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/flightpool/flightpool/cmd/flightpool/internal/output"
+	"github.com/flightpool/flightpool/flightpool/export"
 )
 
 // A sink is where results go: standard output, through a pager perhaps, or a file.
@@ -64,9 +65,9 @@ func (s *sink) writer() io.Writer {
 // begin prepares for another result.
 func (s *sink) begin(f output.Format, p *progress) (io.Writer, error) {
 	switch {
-	case f.Binary() && s.terminal != nil:
+	case output.Binary(f) && s.terminal != nil:
 		return nil, errors.New(string(f) + ` is not for a terminal: name a file by -o FILE or \o FILE`)
-	case s.results > 0 && (f.Binary() || s.format.Binary()):
+	case s.results > 0 && (output.Binary(f) || output.Binary(s.format)):
 		return nil, errors.New("a file has one result as " + string(s.format) + ": this is the second")
 	case s.results > 0 && f == output.CSV:
 		if _, err := io.WriteString(s.w, "\n"); err != nil {
@@ -83,7 +84,7 @@ func (s *sink) begin(f output.Format, p *progress) (io.Writer, error) {
 }
 
 // end ends a result that is written to its end.
-func (s *sink) end(w output.Writer) error {
+func (s *sink) end(w export.Writer) error {
 	err := w.Close()
 	if err == nil {
 		s.whole++

@@ -1,7 +1,8 @@
 // Command export runs a query once for each form in which programs hand results on: CSV,
 // JSON, an Arrow stream, Parquet, a table in a DuckDB of this process, and Arrow's C stream
-// for code that is not Go. A result is an array.RecordReader, so that Arrow's own writers
-// take it; batch by batch, so that it may be larger than the memory.
+// for code that is not Go. The first four are package export's. A result is an
+// array.RecordReader, which Arrow's own writers take too; batch by batch, so that it may be
+// larger than the memory.
 package main
 
 import (
@@ -15,15 +16,13 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/cdata"
-	"github.com/apache/arrow-go/v18/arrow/csv"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
-	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/compress"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 	duckdbgo "github.com/duckdb/duckdb-go/v2"
 
 	"github.com/flightpool/flightpool/examples/data"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/export"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/duckdb"
 )
@@ -50,11 +49,14 @@ func run(ctx context.Context, out io.Writer) error {
 	defer pool.Close(ctx)
 
 	var arrow, file bytes.Buffer // os.Create gives the same
-	for _, export := range []func(*flightpool.QueryResult) error{
-		func(r *flightpool.QueryResult) error { return writeCSV(out, r) },
-		func(r *flightpool.QueryResult) error { return writeJSON(out, r) },
-		func(r *flightpool.QueryResult) error { return writeArrow(&arrow, r) },
-		func(r *flightpool.QueryResult) error { return writeParquet(&file, r) },
+	write := func(to io.Writer, form export.Format) func(*flightpool.QueryResult) error {
+		return func(r *flightpool.QueryResult) error {
+			_, err := export.Write(to, r, form)
+			return err
+		}
+	}
+	for _, use := range []func(*flightpool.QueryResult) error{
+		write(out, export.CSV), write(out, export.JSON), write(&arrow, export.Arrow), write(&file, export.Parquet),
 		func(r *flightpool.QueryResult) error { return queryView(ctx, out, r) },
 		func(r *flightpool.QueryResult) error { return passToC(out, r) },
 	} {
@@ -62,7 +64,7 @@ func run(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		err = export(result)
+		err = use(result)
 		result.Release() // also where the result was not read to its end
 		if err != nil {
 			return err
@@ -72,61 +74,6 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	return printParquet(ctx, out, file.Bytes())
-}
-
-// writeCSV writes a header and the rows.
-func writeCSV(to io.Writer, result array.RecordReader) error {
-	w := csv.NewWriter(to, result.Schema(), csv.WithHeader(true))
-	for result.Next() {
-		if err := w.Write(result.RecordBatch()); err != nil {
-			return err
-		}
-	}
-	return errors.Join(result.Err(), w.Flush(), w.Error()) // Err tells if rows are missing
-}
-
-// writeJSON writes an object a line.
-func writeJSON(to io.Writer, result array.RecordReader) error {
-	for result.Next() {
-		if err := array.RecordToJSON(result.RecordBatch(), to); err != nil {
-			return err
-		}
-	}
-	return result.Err()
-}
-
-// writeArrow writes an IPC stream. A file with an index is ipc.NewFileWriter's.
-func writeArrow(to io.Writer, result array.RecordReader) error {
-	w := ipc.NewWriter(to, ipc.WithSchema(result.Schema()))
-	for result.Next() {
-		if err := w.Write(result.RecordBatch()); err != nil {
-			return err
-		}
-	}
-	if err := result.Err(); err != nil {
-		return err // without its end, nobody takes the stream for whole
-	}
-	return w.Close()
-}
-
-// writeParquet writes a file. It is readable only after Close. arrow-go v18 writes decimals, half
-// floats and dictionaries in structs that are NULL in some rows wrongly, without an error: the rows
-// behind get values of others. Have the server flatten such columns; cmd/flightpool does not have
-// the fault.
-func writeParquet(to io.Writer, result array.RecordReader) error {
-	w, err := pqarrow.NewFileWriter(result.Schema(), to, parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Zstd)), pqarrow.NewArrowWriterProperties())
-	if err != nil {
-		return err
-	}
-	for result.Next() {
-		if err := w.WriteBuffered(result.RecordBatch()); err != nil {
-			return err
-		}
-	}
-	if err := result.Err(); err != nil {
-		return err
-	}
-	return w.Close()
 }
 
 // queryView puts the result into a DuckDB of this process and asks about it there. The view

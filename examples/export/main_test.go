@@ -14,9 +14,9 @@ func TestExportWritesEachForm(t *testing.T) {
 ORD,41919,9.468761182280112
 DFW,39350,7.710902160101652
 ATL,31104,8.644161522633745
-{"delay":9.468761182280112,"flights":41919,"origin":"ORD"}
-{"delay":7.710902160101652,"flights":39350,"origin":"DFW"}
-{"delay":8.644161522633745,"flights":31104,"origin":"ATL"}
+{"origin":"ORD","flights":41919,"delay":9.468761182280112}
+{"origin":"DFW","flights":39350,"delay":7.710902160101652}
+{"origin":"ATL","flights":31104,"delay":8.644161522633745}
 DuckDB: 112373 flights
 the C stream: 3 rows
 the Arrow stream: 3 rows

@@ -89,6 +89,7 @@ var layers = []layer{
 	{dir: "flightpool/registry", may: []string{"internal/ctxerr", "backend", "flightpool", "flightpool/registry/ddl", "internal/bind", "internal/callback", "internal/fairshare", "internal/histogram", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/option", "internal/taskgroup", "internal/tracers", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/registry/kinds", may: []string{"flightpool", "flightpool/adbcpool", "flightpool/registry", "reservoir/dsql", "reservoir/sqlconn", "internal/errjoin"}, external: []string{"github.com/jackc/"}},
 	{dir: "flightpool/poolz", may: []string{"backend", "flightpool", "flightpool/registry", "internal/callback", "lease", "reservoir"}},
+	{dir: "flightpool/export", may: []string{"rowscan"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/flightotel", may: []string{"backend", "flightpool", "session"}, external: []string{"go.opentelemetry.io/"}},
 	{dir: "flightpool/flightprom", may: []string{"backend", "flightpool", "flightpool/registry", "session"}, external: []string{"github.com/prometheus/"}},
 
@@ -127,6 +128,7 @@ var entryPoints = map[string][]string{
 		"FlightSQLPool_Query", "FlightSQLPool_QueryRow", "FlightSQLPool_Update", "FlightSQLPool_Ingest", "FlightSQLPool_BeginTx", "FlightSQLPool_InTx",
 		"FlightSQLPool_AcquireSession", "FlightSQLPool_WithSession", "FlightSQLPool_SendBatch", "FlightSQLPool_Stats"},
 	"flightpool/adbcpool":  {"Open", "Database"},
+	"flightpool/export":    {"Write", "NewWriter"},
 	"flightpool/registry":  {""},
 	"flightpool/sqldriver": {"", "OpenDB"},
 	"lease":                {"NewLeases", "NewLimiter", "Admit"},

@@ -44,8 +44,8 @@ func pages(root fs.FS) ([]string, error) {
 	return append([]string{"README.md"}, found...), err
 }
 
-// blocks reads the Go blocks of a page. A block of another client's code says so in
-// its fence ("go pgx") and imports what this project does not: it is left out.
+// blocks reads the Go blocks of a page. None is left out: a fence that begins with go and
+// goes on is an error.
 func blocks(root fs.FS, page string) ([]block, error) {
 	text, err := fs.ReadFile(root, page)
 	if err != nil {
@@ -64,6 +64,8 @@ func blocks(root fs.FS, page string) ([]block, error) {
 		}
 		body := strings.Join(lines[i+1:i+1+end], "\n") + "\n"
 		switch last := len(found) - 1; {
+		case strings.HasPrefix(lang, "go "):
+			return nil, fmt.Errorf("%s:%d: write ```go alone, so that the block is compiled", page, i+1)
 		case lang == "go":
 			found = append(found, block{page: page, line: i + 2, text: body, said: saidBefore(lines[:i])})
 		case lang == "text" && last >= 0 && found[last].program() && found[last].want == "":
@@ -115,10 +117,10 @@ func init() {
 		"context", "crypto/tls", "crypto/x509", "database/sql", "encoding/json", "errors", "fmt", "io", "log", "log/slog", "net", "net/http", "os", "os/signal",
 		"slices", "strings", "sync", "syscall", "testing", "time", "expvar",
 		Module + "/flightpool", Module + "/flightpool/adbcpool", Module + "/flightpool/oauth", Module + "/flightpool/poolz", Module + "/flightpool/registry",
-		Module + "/flightpool/registry/kinds", Module + "/flightpool/sqldriver",
+		Module + "/flightpool/registry/kinds", Module + "/flightpool/flightotel", Module + "/flightpool/sqldriver",
 		Module + "/lease", Module + "/lease/dynamolease", Module + "/lease/fleet", Module + "/lease/pglease", Module + "/reservoir", Module + "/reservoir/dsql", Module + "/session", Module + "/testserver",
 		"github.com/apache/arrow-go/v18/arrow", "github.com/apache/arrow-go/v18/arrow/array", "github.com/apache/arrow-go/v18/arrow/memory",
-		"github.com/apache/arrow-go/v18/arrow/flight/flightsql", "github.com/apache/arrow-adbc/go/adbc", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "google.golang.org/grpc",
+		"github.com/apache/arrow-go/v18/arrow/flight/flightsql", "github.com/apache/arrow-adbc/go/adbc", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "go.opentelemetry.io/otel", "google.golang.org/grpc",
 	} {
 		name := path.Base(p)
 		if name == "v5" {

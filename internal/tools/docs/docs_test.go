@@ -62,8 +62,8 @@ func check(fset *token.FileSet, imp types.Importer, file *ast.File, program bool
 	return faults
 }
 
-// importerOf reads what the files import, from the build's cache. What only a nested module has,
-// testserver/duckdb, is asked for there.
+// importerOf reads what the files import, from the build's cache. What only a nested module has
+// is asked for there.
 func importerOf(t *testing.T, fset *token.FileSet, files []*ast.File) types.Importer {
 	byModule := map[string][]string{}
 	for _, f := range files {
@@ -71,8 +71,13 @@ func importerOf(t *testing.T, fset *token.FileSet, files []*ast.File) types.Impo
 			name, err := strconv.Unquote(i.Path.Value)
 			require.NoError(t, err)
 			dir := root
-			if strings.Contains(name, "/testserver/duckdb") {
-				dir = root + "/testserver/duckdb"
+			for _, nested := range []string{"testserver/duckdb", "flightpool/export", "flightpool/flightotel"} {
+				if strings.HasPrefix(name, Module+"/"+nested) {
+					dir = root + "/" + nested
+				}
+			}
+			if strings.HasPrefix(name, "go.opentelemetry.io/") {
+				dir = root + "/flightpool/flightotel"
 			}
 			byModule[dir] = append(byModule[dir], name)
 		}
@@ -139,7 +144,7 @@ func TestEveryPageSaysWhatToImport(t *testing.T) {
 }
 
 func TestABlockIsReadWithWhatItPrints(t *testing.T) {
-	page := fstest.MapFS{"docs/a.md": {Data: []byte("It has 2 lines:\n\n```go\npackage main\n\n// c\nfunc main() {}\n```\n\nIt prints:\n```text\n1\n```\n```go\nreturn errors.New(\"\")\n```\n```go pgx\nnot ours\n```\n```text\n2\n```\n")}}
+	page := fstest.MapFS{"docs/a.md": {Data: []byte("It has 2 lines:\n\n```go\npackage main\n\n// c\nfunc main() {}\n```\n\nIt prints:\n```text\n1\n```\n```go\nreturn errors.New(\"\")\n```\n```sh\nnot ours\n```\n```text\n2\n```\n")}}
 	found, err := blocks(page, "docs/a.md")
 	require.NoError(t, err)
 	require.Len(t, found, 2)
@@ -156,6 +161,8 @@ func TestABlockIsReadWithWhatItPrints(t *testing.T) {
 
 	_, err = blocks(fstest.MapFS{"a.md": {Data: []byte("```go\nx := 1\n")}}, "a.md")
 	require.ErrorContains(t, err, "does not end")
+	_, err = blocks(fstest.MapFS{"a.md": {Data: []byte("```go pgx\nx := 1\n```\n")}}, "a.md")
+	require.ErrorContains(t, err, "compiled")
 }
 
 func TestABlockThatDoesNotCompileIsFound(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package output writes the batches of a result as a table, CSV, lines of JSON,
-// an Arrow IPC stream or Parquet. No writer keeps more than one batch, but for
-// Parquet, which keeps a row group, of 16 MiB as Arrow data.
+// Package output writes the batches of a result as package export does, or as a table.
+// No writer keeps more than one batch, but for Parquet, which keeps a row group, of 16 MiB
+// as Arrow data.
 package output
 
 import (
@@ -9,22 +9,24 @@ import (
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/flightpool/flightpool/flightpool/export"
 )
 
 // Format is a form of output.
-type Format string
+type Format = export.Format
 
-// The forms of output.
+// The forms of output, beside those of package export.
 const (
 	Table   Format = "table"
-	CSV     Format = "csv"
-	JSON    Format = "json"
-	Arrow   Format = "arrow"
-	Parquet Format = "parquet"
+	CSV            = export.CSV
+	JSON           = export.JSON
+	Arrow          = export.Arrow
+	Parquet        = export.Parquet
 )
 
 // Formats are all of them.
-func Formats() []Format { return []Format{Table, CSV, JSON, Arrow, Parquet} }
+func Formats() []Format { return append([]Format{Table}, export.Formats()...) }
 
 // Parse finds a format by its name.
 func Parse(name string) (Format, error) {
@@ -38,27 +40,13 @@ func Parse(name string) (Format, error) {
 	return "", fmt.Errorf("no format %q: it is one of %s", name, strings.Join(names, ", "))
 }
 
-// Binary reports whether the format is no text.
-func (f Format) Binary() bool { return f == Arrow || f == Parquet }
-
-// A Writer writes the batches of one result.
-type Writer interface {
-	Write(batch arrow.RecordBatch) error
-	Close() error // writes what is left, and does not close the io.Writer
-}
+// Binary reports whether a format is no text.
+func Binary(f Format) bool { return f == Arrow || f == Parquet }
 
 // New makes a Writer of results with that schema.
-func New(f Format, w io.Writer, schema *arrow.Schema) (Writer, error) {
-	switch f {
-	case CSV:
-		return newCSV(w, schema)
-	case JSON:
-		return &jsonWriter{out: w}, nil
-	case Arrow:
-		return newArrow(w, schema), nil
-	case Parquet:
-		return newParquet(w, schema)
-	default:
+func New(f Format, w io.Writer, schema *arrow.Schema) (export.Writer, error) {
+	if f == Table {
 		return newTable(w, schema), nil
 	}
+	return export.NewWriter(w, schema, f)
 }

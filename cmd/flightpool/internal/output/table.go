@@ -9,6 +9,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/mattn/go-runewidth"
+
+	"github.com/flightpool/flightpool/flightpool/export"
 )
 
 // What decides the widths of a table's columns: the first rows, up to as many,
@@ -110,7 +112,7 @@ func (t *tableWriter) cell(i int, text string) {
 
 // cell is a value as text on one line.
 func cell(col arrow.Array, row int) string {
-	text, ok := text(col, row)
+	text, ok := export.Text(col, row)
 	if !ok {
 		return "NULL"
 	}

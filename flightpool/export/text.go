@@ -1,8 +1,9 @@
-package output
+package export
 
 import (
 	"bufio"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -38,7 +39,7 @@ func (c *csvWriter) Write(batch arrow.RecordBatch) error {
 	columns := batch.Columns()
 	for row := range int(batch.NumRows()) {
 		for i, col := range columns {
-			if text, ok := text(col, row); ok {
+			if text, ok := Text(col, row); ok {
 				c.field(i, text)
 			} else if i > 0 {
 				_ = c.out.WriteByte(',')
@@ -74,3 +75,18 @@ func (j *jsonWriter) Write(batch arrow.RecordBatch) error {
 }
 
 func (j *jsonWriter) Close() error { return nil }
+
+// Text is a value as CSV has it: what JSON has, without the quotes of a string. It is
+// false for NULL, wherever in the encodings of the column that stands. It is not what
+// ValueStr of the column gives, which makes 00:00:00 of 24:00:00, a text of NULL in a
+// dictionary, and no time at all of one in a zone that this machine does not know.
+func Text(col arrow.Array, row int) (string, bool) {
+	text := string(rowscan.AppendJSON(nil, col, row))
+	switch {
+	case text == "null":
+		return "", false
+	case text[0] == '"':
+		text, _ = strconv.Unquote(text) // the escapes of JSON are some of Go's
+	}
+	return text, true
+}

@@ -1,4 +1,4 @@
-package output
+package export
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/bitutil"
-	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/arrow/util"
 	"github.com/apache/arrow-go/v18/parquet"
@@ -20,20 +19,11 @@ import (
 // rowGroupBytes bounds what a row group takes before it is written, as Arrow data.
 const rowGroupBytes = 16 << 20
 
-// An arrowWriter writes an Arrow IPC stream.
-type arrowWriter struct{ out *ipc.Writer }
-
-func newArrow(w io.Writer, schema *arrow.Schema) *arrowWriter {
-	return &arrowWriter{ipc.NewWriter(w, ipc.WithSchema(schema))}
-}
-
-func (a *arrowWriter) Write(batch arrow.RecordBatch) error { return a.out.Write(batch) }
-func (a *arrowWriter) Close() error                        { return a.out.Close() }
-
 // A parquetWriter gathers batches to row groups.
 type parquetWriter struct {
-	out  *pqarrow.FileWriter
-	held int64
+	out    *pqarrow.FileWriter
+	schema *arrow.Schema // of what is written: without views
+	held   int64
 }
 
 func newParquet(w io.Writer, schema *arrow.Schema) (_ *parquetWriter, err error) {
@@ -43,13 +33,14 @@ func newParquet(w io.Writer, schema *arrow.Schema) (_ *parquetWriter, err error)
 			return nil, fmt.Errorf("as Parquet: column %q: Arrow writes a dictionary of seconds as one of milliseconds", f.Name)
 		}
 	}
+	schema = plainSchema(schema)
 	out, err := pqarrow.NewFileWriter(schema, struct{ io.Writer }{w}, // Close must not close w
 		parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Snappy)),
 		pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
 	if err != nil {
 		return nil, fmt.Errorf("as Parquet: %w", err)
 	}
-	return &parquetWriter{out: out}, nil
+	return &parquetWriter{out: out, schema: schema}, nil
 }
 
 // contain makes an error of a panic: Arrow panics on some types that Parquet lacks.
@@ -73,14 +64,46 @@ func (p *parquetWriter) Write(batch arrow.RecordBatch) (err error) {
 	p.held += util.TotalRecordSize(batch)
 	columns := make([]arrow.Array, batch.NumCols())
 	for i, col := range batch.Columns() {
-		data := withNullMembers(col.Data(), nil)
-		columns[i] = array.MakeFromData(data)
-		data.Release()
+		if columns[i], err = written(col); err != nil {
+			return fmt.Errorf("as Parquet: column %q: %w", batch.ColumnName(i), err)
+		}
 		defer columns[i].Release()
 	}
-	marked := array.NewRecordBatch(batch.Schema(), columns, batch.NumRows())
+	marked := array.NewRecordBatch(p.schema, columns, batch.NumRows())
 	defer marked.Release()
 	return p.out.WriteBuffered(marked)
+}
+
+// written is a column as arrow-go's writer gets it right.
+func written(column arrow.Array) (arrow.Array, error) {
+	whole, err := fromItsBegin(column)
+	if err != nil {
+		return nil, err
+	}
+	defer whole.Release()
+	plain, err := plainData(whole.Data())
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Release()
+	data := withNullMembers(plain, nil)
+	defer data.Release()
+	return array.MakeFromData(data), nil
+}
+
+// fromItsBegin is a column whose lists of fixed size begin where their buffers do. Of a
+// slice, arrow-go's writer of Parquet writes the rows that stand before it.
+func fromItsBegin(column arrow.Array) (arrow.Array, error) {
+	if !strings.Contains(column.DataType().String(), "fixed_size_list") || !isSlice(column.Data()) {
+		column.Retain()
+		return column, nil
+	}
+	return array.Concatenate([]arrow.Array{column}, memory.DefaultAllocator)
+}
+
+// isSlice reports whether a column, or what it consists of, begins in the middle of its buffers.
+func isSlice(d arrow.ArrayData) bool {
+	return d.Offset() > 0 || slices.ContainsFunc(d.Children(), isSlice)
 }
 
 // withNullMembers is d, the members of whose NULL structs are NULL too. Of decimals,

@@ -1,0 +1,34 @@
+// Package export writes a result as CSV, lines of JSON, an Arrow IPC stream or a Parquet
+// file, a batch at a time, so that it may be larger than the memory:
+//
+//	rows, err := pool.Query(ctx, "SELECT * FROM flights")
+//	if err != nil {
+//		return err
+//	}
+//	defer rows.Release()
+//	n, err := export.Write(file, rows, export.Parquet)
+//
+// It takes any array.RecordReader. It is a module of its own, since Parquet needs
+// libraries that nothing else here does. What differs from arrow-go's own writers: its
+// Parquet gives rows the values of others behind structs that are NULL and in slices of
+// lists of fixed size, and lacks the views that DataFusion's servers send for texts, which
+// are written as texts here. Its CSV has NULL and the text NULL alike; its JSON sorts the
+// columns by name, and leaves out zeros at the end of decimals.
+//
+// # Forms
+//
+// CSV is RFC 4180's with a header: NULL is an empty field, an empty text is "", nested
+// values are as in JSON. Lines end with a line feed.
+//
+// JSON has an object for each row, on its line, with the columns in their order; a name
+// that comes again gets #2, #3 and so on added. Decimals are strings, with all their
+// digits, as are times; binary values are base64.
+//
+// Arrow is the IPC stream. After an error it has no end, which not every reader notices
+// (arrow-go's does not): go by the error.
+//
+// Parquet is compressed by Snappy. Rows are gathered to row groups of about 16 MiB of
+// Arrow data, which is what is kept in memory. Without an error the file is whole; after
+// one it has no footer, and nobody takes it for one. Times of seconds are milliseconds
+// there. What Parquet lacks is an error: unions, intervals, durations, negative scales.
+package export
