@@ -18,7 +18,7 @@ const benchHelp = `Run statements from many goroutines on one pool, and print ho
 all their rows. Each goroutine sends the next statement when the last has ended, so
 that a slow server is asked less, and a pause of it counts once for each goroutine
 (coordinated omission). Calls under way at the end are waited for. The pool has a connection for each goroutine,
-unless the URL says max_size. Ctrl-C ends it early, with the figures until then.`
+unless the URL says max_size. A statement that cannot be sent ends it. Ctrl-C ends it early, with the figures until then.`
 
 func (a *app) benchCommand() *cobra.Command {
 	var opts load.Options
@@ -58,7 +58,7 @@ func statements(texts, files []string) (all []string, err error) {
 	for _, name := range files {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			return nil, usageError("%w", err)
+			return nil, unreadable(err)
 		}
 		texts = append(texts, string(text))
 	}
@@ -94,17 +94,20 @@ func (a *app) bench(ctx context.Context, args []string, opts load.Options, asJSO
 	}
 	ctx, stop := a.interruptible(ctx)
 	defer stop()
-	ready, cancel := context.WithTimeout(ctx, a.target.timeout)
+	ready, cancel := context.WithTimeout(ctx, cfg.DialTimeout)
 	err = pool.WaitReady(ready, min(opts.Goroutines, cfg.MaxSize))
 	cancel()
 	var report *load.Report
 	if err == nil {
+		opts.Text = message
 		report = load.Run(ctx, pool, opts)
 	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	closed := pool.Close(closing)
 	switch {
+	case report != nil && report.Refused != nil:
+		return report.Refused
 	case report == nil && errors.Is(context.Cause(ctx), errInterrupted):
 		return &failure{exitInterrupted, errInterrupted}
 	case report == nil:
@@ -133,6 +136,6 @@ func (a *app) printLoad(r *load.Report) {
 	fmt.Fprintf(a.out, "pool: %d connections, %d opened, %d waits of %.3f s in all, %d repeated\n",
 		r.Pool["connections"], r.Pool["opens"], r.Pool["waited"], r.Pool["wait_seconds"], r.Pool["retries"])
 	for _, e := range r.Errors {
-		fmt.Fprintf(a.out, "%d failed, %s: %s\n", e.Count, e.Kind, lines(e.Example))
+		fmt.Fprintf(a.out, "%d failed, %s: %s\n", e.Count, e.Kind, e.Example)
 	}
 }

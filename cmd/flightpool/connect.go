@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -32,6 +33,8 @@ type target struct {
 	basicHeader   bool
 	tokenFile     string
 	tlsCA         string
+	tlsCert       string
+	tlsKey        string
 	headers       []string
 	sessionHeader string
 	timeout       time.Duration
@@ -43,9 +46,11 @@ func (t *target) bind(c *cobra.Command) {
 	flags.BoolVar(&t.basicHeader, "basic-header", false, "send user and password with every call instead of a handshake")
 	flags.StringVar(&t.tokenFile, "token-file", "", "file with a bearer token (or FLIGHTPOOL_TOKEN)")
 	flags.StringVar(&t.tlsCA, "tls-ca", "", "file with the certificates (PEM) by which the server is trusted")
+	flags.StringVar(&t.tlsCert, "tls-cert", "", "file with your certificate (PEM), for servers that want one")
+	flags.StringVar(&t.tlsKey, "tls-key", "", "file with its key (PEM); without it, the key is in the file of --tls-cert")
 	flags.StringArrayVar(&t.headers, "header", nil, "header of every call, as name=value; may be repeated")
 	flags.StringVar(&t.sessionHeader, "session-header", "", "header that names a session, for servers that want one (ClickHouse)")
-	flags.DurationVar(&t.timeout, "connect-timeout", 10*time.Second, "how long to wait for the first connection")
+	flags.DurationVar(&t.timeout, "connect-timeout", 10*time.Second, "how long to wait for a connection, if the URL has no dial_timeout")
 }
 
 // config is the target without secrets, and what the pool is to be made with.
@@ -60,7 +65,7 @@ func (a *app) config(args []string) (string, flightpool.Config, error) {
 	}
 	clean, cfg, err := flightpool.ParseTarget(t.url)
 	if err == nil {
-		err = errors.Join(a.credentials(&cfg), t.trust(&cfg), t.addHeaders(&cfg))
+		err = errors.Join(a.credentials(&cfg), t.trust(&cfg), t.identify(&cfg), t.addHeaders(&cfg))
 	}
 	var known *failure
 	if err != nil && !errors.As(err, &known) {
@@ -71,6 +76,9 @@ func (a *app) config(args []string) (string, flightpool.Config, error) {
 	}
 	if t.sessionHeader != "" {
 		cfg.SessionHeader = t.sessionHeader
+	}
+	if cfg.DialTimeout == 0 {
+		cfg.DialTimeout = t.timeout
 	}
 	return clean, cfg, nil
 }
@@ -143,11 +151,32 @@ func (t *target) trust(cfg *flightpool.Config) error {
 	if !roots.AppendCertsFromPEM(pem) {
 		return fmt.Errorf("--tls-ca: %s has no certificate in PEM", t.tlsCA)
 	}
+	tlsOf(cfg).RootCAs = roots
+	return nil
+}
+
+// identify adds the certificate of --tls-cert to cfg.
+func (t *target) identify(cfg *flightpool.Config) error {
+	switch {
+	case t.tlsCert == "" && t.tlsKey != "":
+		return errors.New("--tls-key: name its certificate by --tls-cert")
+	case t.tlsCert == "":
+		return nil
+	}
+	mine, err := tls.LoadX509KeyPair(t.tlsCert, cmp.Or(t.tlsKey, t.tlsCert))
+	if err != nil {
+		return fmt.Errorf("--tls-cert: %w", err)
+	}
+	tlsOf(cfg).Certificates = []tls.Certificate{mine}
+	return nil
+}
+
+// tlsOf is the TLS of cfg, to be added to.
+func tlsOf(cfg *flightpool.Config) *tls.Config {
 	if cfg.TLS == nil {
 		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	cfg.TLS.RootCAs = roots
-	return nil
+	return cfg.TLS
 }
 
 func (t *target) addHeaders(cfg *flightpool.Config) error {
@@ -168,9 +197,7 @@ func (t *target) addHeaders(cfg *flightpool.Config) error {
 func (a *app) open(ctx context.Context, target string, cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
 	ctx, stop := a.interruptible(ctx)
 	defer stop()
-	waiting, cancel := context.WithTimeout(ctx, a.target.timeout)
-	defer cancel()
-	pool, err := flightpool.New(waiting, target, cfg)
+	pool, err := flightpool.New(ctx, target, cfg) // DialTimeout bounds it
 	var wrong *flightpool.Error
 	switch {
 	case err == nil:

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 
 	"google.golang.org/grpc/status"
 
@@ -38,6 +40,18 @@ func usageError(format string, args ...any) error {
 	return &failure{exitUsage, fmt.Errorf(format, args...)}
 }
 
+// unreadable says that a file which the command line names cannot be read.
+func unreadable(err error) error {
+	var at *fs.PathError
+	switch {
+	case errors.As(err, &at) && errors.Is(err, syscall.EISDIR):
+		return usageError("%s is a folder, not a file of statements", at.Path)
+	case errors.As(err, &at):
+		return usageError("%s: %w", at.Path, at.Err)
+	}
+	return usageError("%w", err)
+}
+
 func exitCode(err error) int {
 	var known *failure
 	switch {
@@ -49,15 +63,37 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// message is an error for the user: where a statement is wrong, what the server says of it.
+// message is an error for the user: where a statement is wrong, what the server says of
+// it, else the pool's words without the names of Go calls.
 func message(err error) string {
 	var wrong *flightpool.Error
-	if errors.As(err, &wrong) && wrong.Fault == flightpool.FaultStatement {
-		if st, ok := status.FromError(wrong.Err); ok && st.Message() != "" {
-			return lines(strings.Replace(err.Error(), wrong.Error(), st.Message(), 1))
-		}
+	if !errors.As(err, &wrong) {
+		return lines(err.Error())
 	}
-	return lines(err.Error())
+	text := strings.TrimPrefix(strings.TrimPrefix(wrong.Error(), wrong.Op), " ")
+	st, told := status.FromError(wrong.Err)
+	switch {
+	case wrong.Fault == flightpool.FaultStatement && told && st.Message() != "":
+		text = st.Message()
+	case wrong.Fault == flightpool.FaultUsage && wrong.Err != nil:
+		text = forTheShell(wrong.Err.Error())
+	default:
+		text = forTheShell(text)
+	}
+	return lines(strings.Replace(err.Error(), wrong.Error(), text, 1))
+}
+
+// forTheShell replaces what a Go program would do by what the shell has for it.
+func forTheShell(text string) string {
+	for _, r := range []struct{ program, shell string }{
+		{": set QueryOptions.Route to RouteQuery for its rows, or use Update for its effect", `: say so by \route or --route: query if it has rows, update if not`},
+		{", since the handle must know of its transactions: use BeginTransaction, Commit, Rollback or the savepoint calls of a SessionHandle (with database/sql: BeginTx, Tx.Commit and Tx.Rollback)", `: BEGIN, COMMIT and ROLLBACK alone are, at the prompt and in scripts`},
+		{"DialTimeout", "--connect-timeout"},
+		{"AcquireTimeout is over; is a result or session not released? set LeakAfter to find its borrower", "acquire_timeout is over: raise it or max_size in the URL, or lower --concurrency"},
+	} {
+		text = strings.Replace(text, r.program, r.shell, 1)
+	}
+	return text
 }
 
 // report prints an error, and what to do.

@@ -93,9 +93,12 @@ func (s *shell) script(ctx context.Context, name string) error {
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return usageError("%w", err)
+		return unreadable(err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return usageError("%s is a folder, not a file of statements", name)
+	}
 	if err := s.text(ctx, f); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

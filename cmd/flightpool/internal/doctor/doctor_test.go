@@ -165,9 +165,32 @@ func TestWhatIsNotAnsweredIsUnknown(t *testing.T) {
 		for name, effect := range map[string]testserver.Effect{"silent": testserver.Hang(), "broken": testserver.Kill()} {
 			t.Run(string(on)+"/"+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
+					began := time.Now()
 					r, _ := examine(t, testserver.Strict(), nil, testserver.Fault{On: on, Do: effect})
 					require.Equal(t, unknown, r.Verdict(subject), "%+v", r.Findings)
+					require.Less(t, time.Since(began), 3*time.Minute, "one that does not answer is not asked the same in other words")
 				})
+			})
+		}
+	}
+}
+
+// The error of a server that accepts and says nothing tells that, in a user's words.
+func TestASilentServerIsOneThatDoesNotAnswer(t *testing.T) {
+	for _, on := range []testserver.Point{testserver.OnConnect, testserver.OnHandshake, testserver.OnGetFlightInfo, testserver.OnDoGet} {
+		for given, waits := range map[time.Duration]time.Duration{0: 5 * time.Second, 12 * time.Second: 12 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory, Users: map[string]string{"app": "secret"}})
+				require.NoError(t, err)
+				defer func() { require.NoError(t, srv.Close()) }()
+				srv.Faults().Set(testserver.Fault{On: on, Do: testserver.Hang()})
+				began := time.Now()
+				_, err = Examine(t.Context(), Options{Target: srv.URI(), Config: flightpool.Config{
+					Auth: flightpool.BasicAuth("app", "secret"), Dialer: srv.Dial, DialTimeout: given,
+				}})
+				require.ErrorContains(t, err, "no answer within DialTimeout "+waits.String(), on)
+				require.NotContains(t, err.Error(), "reservoir")
+				require.Equal(t, waits, time.Since(began))
 			})
 		}
 	}

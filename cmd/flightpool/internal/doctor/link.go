@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -56,18 +57,27 @@ func (e *exam) connect(ctx context.Context, change func(*flightpool.Config, *tap
 		return nil, err
 	}
 	l := &link{pool: pool, tap: t}
-	waiting, cancel := context.WithTimeout(ctx, openPatience)
+	bound := cmp.Or(e.Config.DialTimeout, openPatience) + time.Second // so that the open tells why it fails
+	if t.noCookies {
+		bound = openPatience
+	}
+	waiting, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	if l.loan, err = pool.Reservoir().Acquire(waiting); err != nil {
 		l.closePool(ctx)
+		var known *flightpool.Error
+		if errors.As(err, &known) {
+			return nil, known // what goes before it are words of the pool's insides
+		}
 		return nil, err
 	}
 	l.conn = l.loan.Value()
 	return l, nil
 }
 
-// openPatience bounds one open. A server that replaces the session of each call,
-// as where a cookie is wanted and not sent, is asked again and again.
+// openPatience bounds an open without cookies: a server that replaces the session of
+// each call, as where a cookie is wanted and not sent, is asked again and again.
+// Otherwise it stands where Config has no DialTimeout.
 const openPatience = 5 * time.Second
 
 var errExamined = errors.New("examined")
@@ -142,8 +152,11 @@ func (e *exam) temporary(ctx context.Context, l *link) (name string, err error) 
 	name = e.name()
 	for _, column := range []string{"(i BIGINT PRIMARY KEY)", "(i BIGINT)"} {
 		for _, word := range []string{"TEMP", "TEMPORARY"} {
-			if err = e.change(ctx, l, "CREATE "+word+" TABLE "+name+" "+column, backend.Call{}); err == nil {
+			err = e.change(ctx, l, "CREATE "+word+" TABLE "+name+" "+column, backend.Call{})
+			if err == nil {
 				return name, nil
+			} else if !refused(err) {
+				return "", err
 			}
 		}
 	}

@@ -19,7 +19,8 @@ func (e *exam) sessions(ctx context.Context) {
 		e.found(subject, unknown, "it takes a temporary table to find out")
 		return
 	}
-	if l, table, _ := e.kept(ctx, func(_ *flightpool.Config, t *tap) { t.noCookies = true }); l != nil {
+	l, table, _ := e.kept(ctx, func(_ *flightpool.Config, t *tap) { t.noCookies = true })
+	if l != nil {
 		defer l.close(ctx)
 		e.key(ctx, l, table)
 		return
@@ -28,6 +29,10 @@ func (e *exam) sessions(ctx context.Context) {
 	if l != nil {
 		defer l.close(ctx)
 		e.found(subject, "by cookie", "%s; each connection of a pool has its own", l.tap.cookieName())
+		return
+	}
+	if err != nil && !refused(err) {
+		e.found(subject, unknown, "no temporary table can be made: %s", firstLine(err))
 		return
 	}
 	candidates := sessionHeaders
@@ -78,7 +83,7 @@ func (e *exam) key(ctx context.Context, l *link, table string) {
 		e.set("MaxSize", "1", "connections with one token share a session; with BasicAuth each may have a token of its own")
 	case sees:
 		e.found(subject, "one for all", "other connections see its temporary tables")
-		e.set("MaxSize", "1", "all connections share a session")
+		e.set("MaxSize", "1", "where callers keep temporary tables or settings: all connections share them")
 		_ = e.change(ctx, l, "DROP TABLE "+table, backend.Call{}) // it would stay
 	default:
 		if _, sees, err = e.sees(ctx, table, mine); err == nil && sees && mine != "" {

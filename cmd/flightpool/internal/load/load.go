@@ -24,10 +24,12 @@ type Options struct {
 	Duration   time.Duration
 	Statements []string // each goroutine runs them in turn
 	Route      flightpool.Route
+	// Text is an error for whoever reads the report. Nil: that of Error.
+	Text func(error) string
 }
 
 // A Report is what a load has measured. Durations are in microseconds, of calls
-// with all their rows, and of those that succeeded.
+// with all their rows. Calls and rows are those of calls that succeeded.
 type Report struct {
 	Seconds   float64        `json:"seconds"`
 	Calls     int64          `json:"calls"`
@@ -38,6 +40,10 @@ type Report struct {
 	Failures  int64          `json:"failures"`
 	Errors    []ErrorOfKind  `json:"errors"`
 	Pool      map[string]any `json:"pool"`
+
+	// Refused is why a statement was not sent. It ended the load, since it would
+	// not have been sent the next time either.
+	Refused error `json:"-"`
 }
 
 // A Quantile is the duration that a part of the calls did not exceed.
@@ -72,6 +78,11 @@ func newWorker() *worker {
 
 // Run puts a load on a pool until its time is over, or ctx ends.
 func Run(ctx context.Context, pool *flightpool.FlightSQLPool, opts Options) *Report {
+	if opts.Text == nil {
+		opts.Text = error.Error
+	}
+	ctx, refuse := context.WithCancelCause(ctx)
+	defer refuse(nil)
 	before := pool.Stats()
 	began := time.Now()
 	until := began.Add(opts.Duration)
@@ -82,40 +93,56 @@ func Run(ctx context.Context, pool *flightpool.FlightSQLPool, opts Options) *Rep
 		workers[i] = w
 		wait.Go(func() {
 			for n := i; ctx.Err() == nil && time.Now().Before(until); n++ {
-				w.call(ctx, pool, opts.Statements[n%len(opts.Statements)], opts.Route)
+				if err := w.call(ctx, pool, opts.Statements[n%len(opts.Statements)], opts); err != nil {
+					refuse(&refusal{err})
+				}
 			}
 		})
 	}
 	wait.Wait()
 	r := sum(workers, time.Since(began))
+	var refused *refusal
+	if errors.As(context.Cause(ctx), &refused) {
+		r.Refused = refused.error
+	}
 	after := pool.Stats()
+	waits := func(s flightpool.Stats) uint64 { return s.AcquiredWaited + s.Timeouts + s.Canceled + s.Failed }
 	r.Pool = map[string]any{
 		"connections": after.Total, "opens": after.Opens - before.Opens, "open_failures": after.OpenFailures - before.OpenFailures,
-		"waited": after.AcquiredWaited - before.AcquiredWaited, "wait_seconds": (after.WaitTime - before.WaitTime).Seconds(),
+		"waited": waits(after) - waits(before), "wait_seconds": (after.WaitTime - before.WaitTime).Seconds(),
 		"retries": after.Retries - before.Retries,
 	}
 	return r
 }
 
-// call runs one statement to the end of its rows. One that the end of ctx cuts is not counted.
-func (w *worker) call(ctx context.Context, pool *flightpool.FlightSQLPool, sql string, route flightpool.Route) {
-	began := time.Now()
-	result, err := pool.QueryWithOptions(ctx, sql, flightpool.QueryOptions{Route: route})
+// A refusal is the end of a load by a statement that is not sent.
+type refusal struct{ error }
+
+// call runs one statement to the end of its rows. One that the end of ctx cuts is not
+// counted. An error is returned where nothing was sent, and will not be the next time.
+func (w *worker) call(ctx context.Context, pool *flightpool.FlightSQLPool, sql string, opts Options) error {
+	began, rows := time.Now(), int64(0)
+	result, err := pool.QueryWithOptions(ctx, sql, flightpool.QueryOptions{Route: opts.Route})
 	if err == nil {
 		for result.Next() {
-			w.rows += result.RecordBatch().NumRows()
+			rows += result.RecordBatch().NumRows()
 		}
 		err = result.Close()
 	}
+	var known *flightpool.Error
 	switch took := time.Since(began); {
 	case err != nil && ctx.Err() != nil:
+	case errors.As(err, &known) && known.Unsent && known.Fault == flightpool.FaultUsage:
+		return err
 	case err != nil:
 		kind := kindOf(err)
 		e := w.errors[kind]
-		w.errors[kind] = ErrorOfKind{kind, e.Count + 1, cmp.Or(e.Example, err.Error())}
+		w.errors[kind] = ErrorOfKind{kind, e.Count + 1, cmp.Or(e.Example, opts.Text(err))}
 	default:
+		w.rows += rows
 		_ = w.times.RecordValue(min(max(took.Microseconds(), 1), longest.Microseconds())) // it is in range
 	}
+	return nil
 }
 
 func kindOf(err error) string {

@@ -1,25 +1,34 @@
 package load
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/testserver"
 )
 
-// run puts a load on a server in virtual time.
-func run(t *testing.T, opts Options) *Report {
+// serve starts a server in virtual time, and a pool whose connections are there.
+func serve(t *testing.T, cfg flightpool.Config) (*testserver.Server, *flightpool.FlightSQLPool) {
 	srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
 	require.NoError(t, err)
-	defer func() { require.NoError(t, srv.Close()) }()
-	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{Dialer: srv.Dial, MinIdle: opts.Goroutines, MaxSize: opts.Goroutines})
+	t.Cleanup(func() { require.NoError(t, srv.Close()) })
+	cfg.Dialer = srv.Dial
+	pool, err := flightpool.New(t.Context(), srv.URI(), cfg)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, pool.Close(t.Context())) }()
-	require.NoError(t, pool.WaitReady(t.Context(), opts.Goroutines))
+	t.Cleanup(func() { require.NoError(t, pool.Close(context.WithoutCancel(t.Context()))) })
+	require.NoError(t, pool.WaitReady(t.Context(), cfg.MinIdle))
+	return srv, pool
+}
+
+// run puts a load on a server in virtual time.
+func run(t *testing.T, opts Options) *Report {
+	_, pool := serve(t, flightpool.Config{MinIdle: opts.Goroutines, MaxSize: opts.Goroutines})
 	return Run(t.Context(), pool, opts)
 }
 
@@ -34,6 +43,49 @@ func TestTheFiguresAreThoseOfTheServer(t *testing.T) {
 		}
 		require.Zero(t, r.Failures)
 		require.EqualValues(t, 0, r.Pool["opens"])
+	})
+}
+
+// Calls, failures and rows are those of the server's ledger; those who wait in vain for a
+// connection are failures of no statement, and waits all the same.
+func TestTheCountsAreThoseOfTheLedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, pool := serve(t, flightpool.Config{MinIdle: 2, MaxSize: 2, AcquireTimeout: 45 * time.Millisecond})
+		const good, slow, bad = "SELECT * FROM generate(6, 2)", "SELECT sleep('130ms')", "SELECT error('broken')"
+		second := testserver.Fault{On: testserver.OnBatch, SQL: good, Skip: 4, Times: 1, Do: testserver.Fail(codes.Internal, "cut")}
+		before := pool.Stats().AcquiredWaited
+		srv.Faults().Set(second) // behind two rows of the second result
+		r := Run(t.Context(), pool, Options{Goroutines: 5, Duration: 3 * time.Second, Statements: []string{good, slow, good, bad}})
+		sent := int64(len(srv.Ledger().Executions(good)) + len(srv.Ledger().Executions(slow)))
+		const cut = 1
+		var waited int64
+		for _, e := range r.Errors {
+			switch e.Kind {
+			case "limit":
+				waited = e.Count
+			case "statement, InvalidArgument":
+				require.EqualValues(t, len(srv.Ledger().Executions(bad)), e.Count)
+			default:
+				require.EqualValues(t, cut, e.Count, e)
+			}
+		}
+		require.Len(t, r.Errors, 3)
+		require.Positive(t, waited)
+		require.Equal(t, sent-cut, r.Calls)
+		require.EqualValues(t, 6*(len(srv.Ledger().Executions(good))-cut)+len(srv.Ledger().Executions(slow)), r.Rows, "a call that failed behind its first rows has none")
+		require.Equal(t, pool.Stats().AcquiredWaited-before+uint64(waited), r.Pool["waited"])
+	})
+}
+
+// What is not sent now will not be sent later.
+func TestAStatementThatIsNotSentEndsTheLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		for _, sql := range []string{"BEGIN", "FROBNICATE 1"} {
+			r := run(t, Options{Goroutines: 3, Duration: time.Hour, Statements: []string{"SELECT sleep('10ms')", sql}})
+			require.Error(t, r.Refused)
+			require.Less(t, time.Since(began), time.Second)
+		}
 	})
 }
 
