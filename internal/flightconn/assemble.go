@@ -30,6 +30,7 @@ type dataReceiver struct {
 	dst   destination
 	n     int // bytes of the field that have not come
 	at    int // in the body
+	size  int // of the body, once it is whole
 	whole []byte
 	any   bool // the message is not as servers send it: all of it is kept in whole
 }
@@ -97,7 +98,8 @@ func (r *dataReceiver) beginField() {
 		r.dst = toNowhere
 	case tagBody:
 		r.message.release()
-		r.dst, r.at, r.message.body = toBody, 0, newBody(int(size))
+		r.dst, r.at, r.size = toBody, 0, int(size)
+		r.message.body = newBody(min(r.size, eagerBody))
 	default:
 		r.giveUpIf(true)
 		return
@@ -110,9 +112,28 @@ func (r *dataReceiver) store(p []byte) {
 	case toHeader:
 		r.message.header = append(r.message.header, p...)
 	case toBody:
+		if r.at+len(p) > r.message.body.Len() {
+			r.growBody(r.at + len(p))
+		}
 		r.at += copy(r.message.body.Bytes()[r.at:], p)
 	case toNowhere:
 	}
+}
+
+// eagerBody is how much is taken for a body before anything of it has come: as much as the
+// server may send ahead of us anyway. Of a larger one it grows with what comes, up to
+// bodyGrowth times that.
+const (
+	eagerBody  = streamWindow
+	bodyGrowth = 4
+)
+
+// growBody makes room for n bytes of the body at least.
+func (r *dataReceiver) growBody(n int) {
+	larger := newBody(min(r.size, max(n, bodyGrowth*r.at)))
+	copy(larger.Bytes(), r.message.body.Bytes()[:r.at])
+	r.message.body.Release()
+	r.message.body = larger
 }
 
 // giveUpIf leaves the message to protobuf: what has come of it is put together again.

@@ -22,7 +22,7 @@ type Config struct {
 
 	MaxMessage   int // largest message received, in bytes
 	StreamWindow int // how much of a stream may come ahead of its reader, in bytes
-	ConnWindow   int // and of all of them
+	ConnWindow   int // and of all of them, before we have seen it
 
 	// Keepalive is how long nothing may come while an RPC is under way before the peer is
 	// asked by a ping, KeepaliveTimeout how long it may take to answer. Zero: it is not asked.

@@ -119,7 +119,7 @@ func TestAResetAtTheDeadline(t *testing.T) {
 
 // late is a context that ends some time after its deadline.
 type late struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context
 	deadline        time.Time
 }
 
