@@ -47,7 +47,8 @@ func (c *Conn) sayGoodbye(limit time.Duration) {
 // end ends the connection for reason, if it has not ended yet: with it all RPCs, the
 // reader and who writes.
 //
-// INVARIANT: Config.OnEnd has returned before any RPC ends for want of the connection.
+// INVARIANT: Config.OnEnd has returned before any RPC ends for want of the connection. No RPC
+// waits until that is closed: TLS would tell its peer, who may not read.
 func (c *Conn) end(reason error) {
 	c.mu.Lock()
 	if c.mu.err != nil {
@@ -58,7 +59,6 @@ func (c *Conn) end(reason error) {
 	c.mu.pings.stop()
 	c.mu.Unlock()
 	c.cfg.OnEnd(reason)
-	_ = c.nc.Close()
 	status := lostStatus(reason)
 	c.mu.Lock()
 	streams := c.mu.streams
@@ -72,6 +72,7 @@ func (c *Conn) end(reason error) {
 	for _, s := range streams {
 		s.wake()
 	}
+	_ = c.nc.Close()
 	close(c.ended)
 }
 

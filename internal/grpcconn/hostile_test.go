@@ -3,6 +3,8 @@ package grpcconn
 import (
 	"context"
 	"io"
+	"math/rand/v2"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -120,7 +122,7 @@ func TestAResetAtTheDeadline(t *testing.T) {
 // late is a context that ends some time after its deadline.
 type late struct {
 	context.Context
-	deadline        time.Time
+	deadline time.Time
 }
 
 func (l late) Deadline() (time.Time, bool) { return l.deadline, true }
@@ -265,6 +267,160 @@ func TestHeaderBesideRecvMsg(t *testing.T) {
 			require.NoError(t, <-header)
 			p.message(id, []byte("m"), 100)
 			require.NoError(t, <-received)
+		})
+	}
+}
+
+// slowToClose is a connection whose Close waits, as that of TLS does for a peer that does not read.
+type slowToClose struct {
+	net.Conn
+	closing chan struct{}
+}
+
+func (s slowToClose) Close() error {
+	<-s.closing
+	return s.Conn.Close()
+}
+
+// A call ends with its connection, and not only once that is closed.
+func TestACallDoesNotWaitForTheClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, theirs) }()
+		go func() { _, _ = theirs.Write(appendSettings(nil)) }()
+		closing := make(chan struct{})
+		c, err := New(t.Context(), slowToClose{ours, closing}, testConfig())
+		require.NoError(t, err)
+		r := invoke(t.Context(), c, nil)
+		synctest.Wait()
+		go func() { _, _ = theirs.Write(appendFrameHeader(nil, 1<<24-1, frameData, 0, 1)) }()
+		synctest.Wait()
+		select {
+		case <-r.done:
+		default:
+			t.Error("the call waits")
+		}
+		close(closing)
+		<-r.done
+		require.Equal(t, codes.Unavailable, status.Code(r.err))
+		_ = theirs.Close()
+	})
+}
+
+// accounts is a server that keeps the windows that it was given.
+type accounts struct {
+	*peer
+	conn    int
+	streams map[uint32]int
+}
+
+// read reads the client's frames until it has answered a ping, and so all before it.
+func (a *accounts) read() {
+	a.Helper()
+	require.NoError(a, a.framer.WritePing(false, [8]byte{1}))
+	for {
+		f, err := a.framer.ReadFrame()
+		require.NoError(a, err)
+		switch f := f.(type) {
+		case *http2.PingFrame:
+			if f.IsAck() {
+				return
+			}
+		case *http2.WindowUpdateFrame:
+			if f.StreamID == 0 {
+				a.conn += int(f.Increment)
+			} else {
+				a.streams[f.StreamID] += int(f.Increment)
+			}
+		case *http2.MetaHeadersFrame:
+			a.streams[f.StreamID] = 1 << 16
+			a.begin(f.StreamID)
+		}
+	}
+}
+
+// send sends as many bytes of data as the windows have room for, up to a length.
+func (a *accounts) send(id uint32, data []byte, padding int) int {
+	a.Helper()
+	over := 0
+	if padding > 0 {
+		over = 1 + padding
+	}
+	n := min(len(data), min(a.conn, a.streams[id], 1<<14)-over)
+	if n <= 0 {
+		return 0
+	}
+	if padding > 0 {
+		require.NoError(a, a.framer.WriteDataPadded(id, false, data[:n], make([]byte, padding)))
+	} else {
+		require.NoError(a, a.framer.WriteData(id, false, data[:n]))
+	}
+	a.conn -= n + over
+	a.streams[id] -= n + over
+	return n
+}
+
+// Windows are given back to the last byte: of messages small and large, of padding, of streams
+// that are given up with data unread or on its way.
+func TestWindowsAreGivenBack(t *testing.T) {
+	for seed := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(seed), 7))
+			c, p := pair(t, testConfig())
+			a := &accounts{p, initialWindow, map[uint32]int{}}
+			a.read()
+			require.Equal(t, 1<<17, a.conn)
+			for range 30 {
+				ctx, giveUp := context.WithCancel(t.Context())
+				s, err := c.NewStream(ctx, streaming, "/s/m")
+				require.NoError(t, err)
+				require.NoError(t, s.SendMsg([]byte{}))
+				a.read()
+				id := s.(*Stream).id
+				total := 1 + r.IntN(300)
+				sizes := make([]int, total)
+				var wire []byte
+				for i := range sizes {
+					sizes[i] = r.IntN(1 << r.IntN(18))
+					wire = append(wire, append([]byte{0, 0, byte(sizes[i] >> 16), byte(sizes[i] >> 8), byte(sizes[i])}, make([]byte, sizes[i])...)...)
+				}
+				until := total
+				if r.IntN(3) == 0 {
+					until = r.IntN(total)
+				}
+				received := make(chan int)
+				go func() {
+					n := 0
+					for m := []byte{}; n < until && s.RecvMsg(&m) == nil; n++ {
+						if len(m) != sizes[n] {
+							t.Error("another length")
+						}
+					}
+					if until < total {
+						giveUp()
+					}
+					received <- n
+				}()
+				for len(wire) > 0 {
+					n := a.send(id, wire[:min(len(wire), 1+r.IntN(1<<r.IntN(17)))], max(0, r.IntN(500)-300)%256)
+					wire = wire[n:]
+					synctest.Wait()
+					a.read()
+					if n == 0 && until < total {
+						break // it was given up, with its window
+					}
+				}
+				require.Equal(t, until, <-received)
+				synctest.Wait()
+				a.read()
+				require.Greater(t, a.conn, 3<<15, "of the connection")
+				if until == total {
+					require.Greater(t, a.streams[id], 3<<14, "of the stream")
+					a.end(id, "0")
+					require.Equal(t, io.EOF, s.RecvMsg(&[]byte{}))
+				}
+				giveUp()
+			}
 		})
 	}
 }
