@@ -222,3 +222,31 @@ func TestAPanicWhileASessionIsMadeCleanCostsItsConnection(t *testing.T) {
 		}
 	}
 }
+
+// A hook of the owner's that is told of a lost connection's return and calls the session
+// would wait for itself.
+func TestAHookOfTheReturnThatCallsItsSessionIsRefused(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, s *SessionHandle) error{
+		"a statement": func(ctx context.Context, s *SessionHandle) error { _, err := s.Update(ctx, "INSERT 2"); return err },
+		"a rollback":  func(ctx context.Context, s *SessionHandle) error { return s.Rollback(ctx) },
+		"a query":     func(ctx context.Context, s *SessionHandle) error { _, err := s.Query(ctx, "SELECT 1"); return err },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := &fakeConn{}
+			var s *SessionHandle
+			var took time.Duration
+			var told error
+			s = New(conn, &Policy{OwnerContext: t.Context()}, func(error) {
+				start := time.Now()
+				told = call(t.Context(), s)
+				took = time.Since(start)
+			})
+			conn.cut()
+			_, err := s.Update(t.Context(), "INSERT 1")
+			require.ErrorIs(t, err, backend.ErrSessionLost, name)
+			require.ErrorIs(t, told, backend.ErrSessionLost, name)
+			require.LessOrEqual(t, took, s.policy.closeTimeout(), name)
+			require.NoError(t, s.Close(), name)
+		})
+	}
+}

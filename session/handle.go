@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/ctxerr"
@@ -122,11 +123,17 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 		if err == nil && wait == nil {
 			break
 		}
-		if err != nil {
+		if wait == nil {
 			return nil, s.unsentError(op, err)
+		}
+		var enough <-chan time.Time
+		if err != nil {
+			enough = time.After(s.policy.closeTimeout())
 		}
 		select {
 		case <-wait:
+		case <-enough:
+			return nil, s.unsentError(op, err)
 		case <-ctx.Done():
 			return nil, &backend.Error{Op: op, Stage: backend.StageAcquire, Fault: backend.FaultContext, Target: s.policy.Target, Unsent: true,
 				Ctx: ctxerr.Of(ctx), Err: errors.New("the previous call of the session is still being ended")}
@@ -145,7 +152,9 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 	return c, nil
 }
 
-// tryBegin takes the handle from idle to busy with c, or tells what to wait for.
+// tryBegin takes the handle from idle to busy with c, or tells what to wait for. With an
+// error besides, that is not worth more than CloseTimeout: the connection is being given
+// back, and a hook of the owner's that is told of it may be who calls.
 //
 // INVARIANT: a busy handle has its call, so that Close misses none.
 func (s *SessionHandle) tryBegin(c *call, undo bool) (wait <-chan struct{}, err error) {
@@ -154,6 +163,8 @@ func (s *SessionHandle) tryBegin(c *call, undo bool) (wait <-chan struct{}, err 
 	switch {
 	case s.mu.closing, s.mu.state == closed, s.mu.state == cleaning:
 		return nil, backend.ErrHandleClosed
+	case s.mu.state == ending && s.mu.lost != nil && s.mu.releaseConn == nil:
+		return s.mu.ended, lostError(s.mu.lost)
 	case s.mu.state == ending: // also when the session is lost: its connection goes with that end
 		return s.mu.ended, nil
 	case s.mu.lost != nil:
@@ -201,7 +212,8 @@ func (s *SessionHandle) markEnding() {
 //
 // INVARIANT: the handle is busy or ending, so that nobody else is giving its
 // connection back, or has. It is so until a lost connection is gone: who has waited for
-// the end of the call finds it out of the pool's count.
+// the end of the call finds it out of the pool's count, unless a hook of the owner's that
+// is told of the return keeps it for longer than a call waits (tryBegin).
 func (s *SessionHandle) becomeIdle(c *call) {
 	s.mu.Lock()
 	invariant.Check(s.mu.state == busy || s.mu.state == ending, "a call leaves a handle in state %d", s.mu.state)
