@@ -135,7 +135,7 @@ func TestADayCostsThePageNoMemory(t *testing.T) {
 	b.do(t, performance.Enable())
 	began := time.Now()
 	var first usage
-	for _, at := range []float64{hours / 24, hours / 4, hours / 2, hours} {
+	for _, at := range []float64{hours / 24, hours / 4, hours / 2, hours * 3 / 4, hours} {
 		b.pass(t, time.Duration(at*float64(time.Hour))-time.Duration(s.polls.Load())*time.Second)
 		u := b.usage(t)
 		t.Logf("after %v (%d polls, %v): heap %.0f KB, nodes %.0f, listeners %.0f", time.Duration(at*float64(time.Hour)).Round(time.Second), s.polls.Load(), time.Since(began).Round(time.Second), u.heap/1024, u.nodes, u.listeners)
