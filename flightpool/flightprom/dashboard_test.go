@@ -75,6 +75,8 @@ var panels = []struct {
 		{"What do users call, and what fails?", "Calls, and those that failed.", "ops", []string{
 			"{{server}} {{user}} calls | sum by (server, user) (rate(flightpool_registry_calls_total{%i}[%r]))",
 			"{{server}} {{user}} failures | sum by (server, user) (rate(flightpool_registry_call_failures_total{%i}[%r]))"}},
+		{"Have the users' cancelled statements stopped?", "unconfirmed: the connection was closed, and the statement may run on.", "ops", []string{
+			"{{server}} {{user}} {{outcome}} | sum by (server, user, outcome) (rate(flightpool_registry_cancels_total{%i}[%r]))"}},
 		{"How much is sent and received?", "Of the kinds of server that count it.", "Bps", []string{
 			"{{server}} {{user}} sent | sum by (server, user) (rate(flightpool_registry_sent_bytes_total{%i}[%r]))",
 			"{{server}} {{user}} received | sum by (server, user) (rate(flightpool_registry_received_bytes_total{%i}[%r]))"}},

@@ -15,7 +15,7 @@
 // alert.
 //
 // A scrape asks each source for its Stats, nothing runs in between. A pool has 44 series
-// and 5 histograms with 15 lines each, a user of a registry 16 series, so that a registry
+// and 5 histograms with 15 lines each, a user of a registry 18 series, so that a registry
 // with users without end has series without end. Statements, credentials and addresses
 // are in none of them; names that are not UTF-8 are quoted.
 //
@@ -63,6 +63,7 @@
 //	flightpool_registry_releases_total                  connections given back [pool_releases_total]
 //	flightpool_registry_opens_total{outcome}            ok, failed [pool_errors_total]
 //	flightpool_registry_leaks_total                     loans reported by LeakAfter
+//	flightpool_registry_cancels_total{outcome}          confirmed, unconfirmed: such a statement may run on
 //	flightpool_registry_closes_total                    connections closed
 //	flightpool_registry_calls_total                     calls [connection_queries_total]
 //	flightpool_registry_call_failures_total             of these, calls that failed

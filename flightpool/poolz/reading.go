@@ -70,6 +70,7 @@ func readServer(s *registry.ServerStats, texts bool) *reading {
 		counts: map[string]uint64{
 			"calls": s.Queries, "failures": s.QueryFailures, "acquired": s.Acquires, "timeouts": s.AcquireTimeouts, "rejected": s.Rejected,
 			"opens": s.Created + s.ConnectionErrors, "open_failures": s.ConnectionErrors, "check_failures": s.ValidationFailures, "reset_failures": s.ResetFailures, "leaks": s.Leaks,
+			"cancels_confirmed": s.CancelsConfirmed, "cancels_unconfirmed": s.CancelsUnconfirmed,
 		},
 		closed: map[string]uint64{"all": s.Destroyed}, unhealthy: s.UnhealthySince,
 	}

@@ -72,6 +72,8 @@ func poolColumns[T any](pool func(row T) PoolStats) []column[T] {
 		count("connection_errors", func(p PoolStats) int64 { return int64(p.ConnectionErrors) }),
 		count("validation_failures", func(p PoolStats) int64 { return int64(p.ValidationFailures) }),
 		count("leaks", func(p PoolStats) int64 { return int64(p.Leaks) }),
+		count("cancels_confirmed", func(p PoolStats) int64 { return int64(p.CancelsConfirmed) }),
+		count("cancels_unconfirmed", func(p PoolStats) int64 { return int64(p.CancelsUnconfirmed) }),
 		count("connections_created", func(p PoolStats) int64 { return int64(p.Created) }),
 		count("connections_destroyed", func(p PoolStats) int64 { return int64(p.Destroyed) }),
 		count("queries", func(p PoolStats) int64 { return int64(p.Queries) }),

@@ -183,7 +183,7 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 	if f.CheckSQL != "" {
 		kind.HealthSQL = f.CheckSQL
 	}
-	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKinds[f.Check], KeepState: f.KeepSession, Stopped: u.logFailedStop}
+	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKinds[f.Check], KeepState: f.KeepSession, Stopped: u.recordStop}
 	counts := !d.DisableQueryStats
 	cfg.Observe = func(took time.Duration, err error) { u.recordStatement(counts, took, err) }
 	target, err := sqlconn.New(u.server.registry.wrapper, cfg)
@@ -234,7 +234,7 @@ func flightConfig(d *ServerDefinition) flightpool.Config {
 
 func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition, params ConnectParams) (poolVersion, error) {
 	cfg := flightConfig(d)
-	cfg.Leases, cfg.Hooks = slotLeases{u.member}, flightpool.Hooks{Connections: u.hooks()}
+	cfg.Leases, cfg.Hooks = slotLeases{u.member}, flightpool.Hooks{Connections: u.hooks(), Cancelled: u.recordCancel}
 	cfg.Traffic = &u.traffic.flight
 	if log := u.server.registry.cfg.Logger; log != nil {
 		cfg.Logger = log.With("server", u.server.name, "user", u.name)
@@ -286,12 +286,5 @@ func (u *userPool) observeResets(reset func(context.Context, *sqlconn.Conn) erro
 func (u *userPool) logLeak(l reservoir.Leak) {
 	if log := u.server.registry.cfg.Logger; log != nil {
 		log.Warn("registry: a connection is out for long; is it released?", "server", u.server.name, "user", u.name, "held", l.Held, "borrower", l.Stack)
-	}
-}
-
-// logFailedStop tells of a statement that may run on at the server.
-func (u *userPool) logFailedStop(err error) {
-	if log := u.server.registry.cfg.Logger; err != nil && log != nil {
-		log.Warn("registry: a statement whose time was over could not be stopped on the server", "server", u.server.name, "user", u.name, "error", err)
 	}
 }

@@ -31,6 +31,12 @@ type PoolStats struct {
 	ResetFailures      uint64 // connections of database/sql that were closed because their session could not be reset
 	ValidationFailures uint64 // checks of idle connections that failed
 	Leaks              uint64 // loans that LeakAfter has found
+
+	// CancelsConfirmed and CancelsUnconfirmed count statements that were cut short, by whether
+	// they are known to have stopped on the server; of database/sql, those of the kinds that have
+	// a StopSQL.
+	CancelsConfirmed, CancelsUnconfirmed uint64
+
 	Created, Destroyed uint64 // connections
 
 	Queries, QueryFailures uint64
@@ -106,6 +112,7 @@ func (u *userPool) poolStats() PoolStats {
 		Total: st.Total - queued, Active: active, Idle: st.Idle + st.InUse - active, Opening: st.Opening - queued, Closing: st.Closing, Waiting: st.Waiting,
 		Acquires: c.acquires, Releases: c.releases, AcquireTimeouts: c.failedWaits, Rejected: st.Rejected + u.rejected.Load(),
 		ConnectionErrors: u.openFailures.Load(), ValidationFailures: st.CheckFailures, ResetFailures: u.resetFailures.Load(), Leaks: st.Leaks,
+		CancelsConfirmed: u.cancelsConfirmed.Load(), CancelsUnconfirmed: u.cancelsUnconfirmed.Load(),
 		Created: u.created.Load(), Destroyed: u.destroyed.Load(),
 		Queries: u.queries.Load(), QueryFailures: u.queryFailures.Load(),
 		BytesSent: u.traffic.sent.Load() + u.traffic.flight.Sent(), BytesRead: u.traffic.received.Load() + u.traffic.flight.Received(), BytesCounted: u.traffic.anyCounted.Load(),

@@ -6,7 +6,9 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
+	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/reservoir"
 )
 
@@ -25,6 +27,42 @@ func (u *userPool) counters(st reservoir.Stats) callCounters {
 	r.releases = min(max(r.releases, subtract(st.Acquired-min(st.Acquired, uint64(st.OnLoan)), probes)), r.acquires) //nolint:gosec // not negative
 	r.failedWaits = max(r.failedWaits, subtract(u.failedWaits.Load(), u.failedProbeWaits.Load()))
 	return *r
+}
+
+// recordStatement takes note of a statement that was sent, and counts it if it is to be.
+func (u *userPool) recordStatement(counts bool, took time.Duration, err error) {
+	if counts {
+		u.queries.Add(1)
+		u.queryTime.add(took)
+		if err != nil {
+			u.queryFailures.Add(1)
+		}
+	}
+	if err == nil || !isServerFault(err) {
+		u.server.health.recordAnswer()
+	}
+}
+
+// recordCancel counts a call of a Flight SQL server that was cut short.
+func (u *userPool) recordCancel(_ string, r cancel.Report) {
+	if r.Safe() {
+		u.cancelsConfirmed.Add(1)
+	} else {
+		u.cancelsUnconfirmed.Add(1)
+	}
+}
+
+// recordStop counts a statement of database/sql whose time was over, and tells of one that may
+// run on at the server.
+func (u *userPool) recordStop(err error) {
+	if err == nil {
+		u.cancelsConfirmed.Add(1)
+		return
+	}
+	u.cancelsUnconfirmed.Add(1)
+	if log := u.server.registry.cfg.Logger; log != nil {
+		log.Warn("registry: a statement whose time was over could not be stopped on the server", "server", u.server.name, "user", u.name, "error", err)
+	}
 }
 
 // checkOne checks one connection. It is not counted as a call of the user's.

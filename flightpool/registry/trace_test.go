@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/registry"
+	"github.com/flightpool/flightpool/testserver"
 )
 
 // A tracer notes what it is told, and does what a test says besides.
@@ -160,4 +162,31 @@ func TestATracerOfNothingIsAnError(t *testing.T) {
 	defer end(t, r)
 	_, err := r.Acquire(t.Context(), "db", "ana")
 	require.ErrorContains(t, err, "int implements no tracer of package flightpool")
+}
+
+func TestCancelsOfServersAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, srv.Close()) }()
+		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{flightKind(srv)}})
+		require.NoError(t, err)
+		defer end(t, r)
+		require.NoError(t, r.Register(t.Context(), registry.ServerDefinition{Name: "s", Kind: "flightsql", Users: map[string]registry.UserMapping{"a": {}}}))
+		cut := func() {
+			ctx, stop := context.WithTimeout(t.Context(), time.Second)
+			defer stop()
+			require.Error(t, r.QueryRow(ctx, "s", "a", "SELECT sleep('1h')").Scan(new(any)))
+			time.Sleep(time.Minute)
+		}
+		cut()
+		srv.Faults().Set(testserver.Fault{On: testserver.OnCancel, Do: testserver.Fail(codes.Internal, "no")})
+		cut()
+		st, err := r.ServerStats("s")
+		require.NoError(t, err)
+		require.Equal(t, []uint64{1, 1}, []uint64{st.CancelsConfirmed, st.CancelsUnconfirmed})
+		users, err := r.UserStats("s")
+		require.NoError(t, err)
+		require.Equal(t, st.PoolStats.CancelsUnconfirmed, users[0].CancelsUnconfirmed)
+	})
 }

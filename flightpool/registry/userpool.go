@@ -33,6 +33,9 @@ type userPool struct {
 	failedWaits                      atomic.Uint64 // those that ended without a connection
 	created, destroyed               atomic.Uint64
 	openFailures, resetFailures      atomic.Uint64
+
+	cancelsConfirmed, cancelsUnconfirmed atomic.Uint64
+
 	waitTimeSum                      timeSum // of the waits that brought a connection
 	// Probes borrow connections too but are not counted as calls: loans that they have,
 	// had or are about to have, and their waits that failed.
@@ -146,20 +149,6 @@ func (u *userPool) hooks() reservoir.Hooks {
 type probeOpenError struct{ error }
 
 func (e probeOpenError) Unwrap() error { return e.error }
-
-// recordStatement takes note of a statement that was sent, and counts it if it is to be.
-func (u *userPool) recordStatement(counts bool, took time.Duration, err error) {
-	if counts {
-		u.queries.Add(1)
-		u.queryTime.add(took)
-		if err != nil {
-			u.queryFailures.Add(1)
-		}
-	}
-	if err == nil || !isServerFault(err) {
-		u.server.health.recordAnswer()
-	}
-}
 
 // needsNewVersion reports whether the current version was made with other values than
 // d's. Sizes and most times are no part of it: they change in place.
