@@ -67,9 +67,11 @@ func (t *Tracer) endCall(ctx context.Context, o flightpool.Outcome) {
 	t.operations.Record(ctx, o.Took.Seconds(), s.kind.outcome(o.Err)...)
 	if s.span.IsRecording() {
 		attrs := make([]attribute.KeyValue, 0, 5)
-		if o.Batches > 0 {
-			attrs = append(attrs, semconv.DBResponseReturnedRows(int(o.Rows)),
-				attribute.Int64("flightpool.response.bytes", o.Bytes), attribute.Float64("flightpool.first_batch_time", o.FirstBatch.Seconds()))
+		if o.Batches > 0 || o.Rows > 0 {
+			attrs = append(attrs, semconv.DBResponseReturnedRows(int(o.Rows)), attribute.Float64("flightpool.first_batch_time", o.FirstBatch.Seconds()))
+		}
+		if o.Batches > 0 { // database/sql has none, and does not count bytes
+			attrs = append(attrs, attribute.Int64("flightpool.response.bytes", o.Bytes))
 		}
 		if o.RowsAffected >= 0 {
 			attrs = append(attrs, attribute.Int64("flightpool.rows_affected", o.RowsAffected))

@@ -159,6 +159,18 @@ func TestAnEndWithoutItsStartEndsNothing(t *testing.T) {
 	require.Empty(t, exporter.GetSpans())
 }
 
+// A registry tells of rows of database/sql, which come without batches.
+func TestRowsOfDatabaseSQLAreTold(t *testing.T) {
+	exporter := tracetest.NewInMemoryExporter()
+	tracer := flightotel.NewTracer(flightotel.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))))
+	ctx := tracer.TraceQueryStart(t.Context(), flightpool.QueryStartData{Op: "Query", SQL: "SELECT 1"})
+	tracer.TraceQueryEnd(ctx, flightpool.QueryEndData{Outcome: flightpool.Outcome{Rows: 2, FirstBatch: time.Second, RowsAffected: -1}})
+	attrs := attribute.NewSet(exporter.GetSpans()[0].Attributes...)
+	rows, _ := attrs.Value("db.response.returned_rows")
+	require.EqualValues(t, 2, rows.AsInt64())
+	require.False(t, attrs.HasValue("flightpool.response.bytes"), "nobody has counted them")
+}
+
 // A rude error panics when it is looked into.
 type rude struct{}
 

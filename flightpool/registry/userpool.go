@@ -36,7 +36,7 @@ type userPool struct {
 
 	cancelsConfirmed, cancelsUnconfirmed atomic.Uint64
 
-	waitTimeSum                      timeSum // of the waits that brought a connection
+	waitTimeSum timeSum // of the waits that brought a connection
 	// Probes borrow connections too but are not counted as calls: loans that they have,
 	// had or are about to have, and their waits that failed.
 	probeLoans, failedProbeWaits atomic.Int64

@@ -119,6 +119,9 @@ func (l *borrowedConn) query(ctx context.Context, call *tracedCall, run func(ctx
 		}
 		return nil, err
 	}
+	if call != nil {
+		call.outcome.Answered = time.Since(call.began)
+	}
 	return &borrowedRows{rows, l.conn, stop, call}, nil
 }
 

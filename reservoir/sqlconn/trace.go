@@ -80,8 +80,8 @@ func (l *borrowedConn) takeSkipped(text string) *tracedCall {
 	return c
 }
 
-// answered tells of the end of a call that has failed, and notes one that has rows to
-// give. What the driver wants prepared goes on.
+// answered tells of the end of a call that has failed. What the driver wants prepared goes
+// on.
 func (l *borrowedConn) answered(c *tracedCall, err error) {
 	switch {
 	case c == nil:
@@ -89,8 +89,6 @@ func (l *borrowedConn) answered(c *tracedCall, err error) {
 		l.skipped = c
 	case err != nil:
 		c.finish(err)
-	default:
-		c.outcome.Answered = time.Since(c.began)
 	}
 }
 
