@@ -148,6 +148,10 @@ type Call struct {
 	Headers metadata.MD // extra headers of this call's RPCs
 	Op      *Operation  // filled by the backend, read by CancelSteps; may be nil
 
+	// MayChange says of a query that its statement may change something. What may have
+	// reached a server that executes it is not sent to a second one.
+	MayChange bool
+
 	// Progress, when not nil, hears how far a query is while it is planned,
 	// from the call's goroutine. Backends that cannot tell ignore it.
 	Progress func(fraction float64, known bool)

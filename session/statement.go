@@ -206,7 +206,7 @@ func (s *SessionHandle) checkStatement(c *call, script sqlscan.Script) error {
 	if tx.phase == txAborted {
 		return usageError(tx.abortedErr())
 	}
-	c.backendCall.Tx = tx.id
+	c.backendCall.Tx, c.backendCall.MayChange = tx.id, !script.ReadOnly()
 	c.beforeSend = func(ctx context.Context) error {
 		if err := s.proveSession(ctx, accessOf(script)); err != nil {
 			return err

@@ -20,7 +20,7 @@ import (
 // caller and Conn.Lost tell.
 //
 // sends is used by any goroutine; the rest does not change after begin, but for
-// info.needsSession.
+// info.needsSession, and mayChange, which is set before the statement is planned.
 type rpcCall struct {
 	conn   *Conn
 	op     string
@@ -28,6 +28,8 @@ type rpcCall struct {
 	info   callInfo
 	cancel context.CancelFunc
 	caller contextEnd // of the caller's context; the RPCs run on one of their own
+
+	mayChange bool // the statement may change something
 }
 
 // contextEnd tells of a context how it ended, and when it will.

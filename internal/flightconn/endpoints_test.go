@@ -337,6 +337,45 @@ func TestAStatementThatFailsAtOneLocationIsNotTriedAtTheNext(t *testing.T) {
 	})
 }
 
+// What a location may have executed before it failed is not sent to the next.
+func TestAChangeIsExecutedAtOneLocation(t *testing.T) {
+	for name, tc := range map[string]struct {
+		first error // what the first location answers
+		call  backend.Call
+		tried int
+		fails bool
+	}{
+		"a read":                       {status.Error(codes.Unavailable, "lost"), backend.Call{}, 2, false},
+		"a change":                     {status.Error(codes.Unavailable, "lost"), backend.Call{MayChange: true}, 1, true},
+		"a change, and too much of it": {status.Error(codes.ResourceExhausted, "no memory"), backend.Call{MayChange: true}, 1, true},
+		"a credential is refused":      {status.Error(codes.Unauthenticated, "who are you?"), backend.Call{MayChange: true}, 2, false},
+		"there is no such RPC":         {status.Error(codes.Unimplemented, "no DoGet"), backend.Call{MayChange: true}, 2, false},
+		"nobody is there":              {nil, backend.Call{MayChange: true}, 1, false},
+	} {
+		tried := 0
+		remote := &fake{get: func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+			if tried++; tried == 1 && tc.first != nil {
+				return tc.first
+			}
+			return byTicket(ticket, s)
+		}}
+		f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://remote:2", "grpc://remote:3"))}
+		inBubble(t, f, func(b *bubble) {
+			if tc.first != nil {
+				b.net.serve(b, "remote:2", remote)
+			}
+			b.net.serve(b, "remote:3", remote)
+			s, err := b.open().Query(b.Context(), "q", tc.call)
+			if require.Equal(b, tc.fails, err != nil, "%s: %v", name, err); err == nil {
+				require.Equal(b, upTo(10), values(b, s), name)
+			} else {
+				require.ErrorContains(b, err, "1 more were not tried", name)
+			}
+			require.Equal(b, tc.tried, tried, name)
+		})
+	}
+}
+
 func TestALocationsClientOutlivesItsStreamsAndIsClosedWhenUnused(t *testing.T) {
 	remote := &fake{get: func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
 		if err := sendValues(s, 0, 1); err != nil {

@@ -103,6 +103,17 @@ func statementFailed(err error) bool {
 	return errors.As(err, &s) && backend.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message()) == backend.FaultStatement
 }
 
+// turnedAway reports whether err is a server's answer that says that it has not looked at
+// the statement: it does not take the credential, or has no such RPC.
+func turnedAway(err error) bool {
+	var s interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &s) {
+		return false
+	}
+	fault := backend.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message())
+	return fault == backend.FaultAuth || fault == backend.FaultUnsupported
+}
+
 // onOwnTransport reports whether the endpoint is tried first on the connection's own
 // transport.
 func (c *Conn) onOwnTransport(endpoint *FlightEndpoint) bool {

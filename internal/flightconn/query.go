@@ -185,6 +185,7 @@ const (
 // server that lacks it costs one round trip, once for the endpoint. opts go
 // with GetFlightInfo alone.
 func (r *rpcCall) planWithProgress(ctx context.Context, desc *pb.FlightDescriptor, kind string, call backend.Call, opts ...grpc.CallOption) (*Info, error) {
+	r.mayChange = call.MayChange
 	if call.Progress == nil {
 		return r.getFlightInfo(ctx, desc, opts...)
 	}

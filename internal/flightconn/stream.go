@@ -201,6 +201,9 @@ type rowSource struct {
 // whatever it is called: it may run the statement then. Of an endpoint with one location,
 // which is this connection, the error stays as it was.
 //
+// INVARIANT: a ticket that may have run a change is redeemed at no other location. One that
+// was refused with the credential or the RPC itself has run nothing.
+//
 // endpoint comes from the server and is judged as such: without a ticket it is
 // a malformed reply.
 //
@@ -215,11 +218,13 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, pre
 		uris = []string{""}
 	}
 	var failures failedLocations
-	for _, uri := range uris[:min(len(uris), maxTriedLocations)] {
+	tried := min(len(uris), maxTriedLocations)
+	for i, uri := range uris[:tried] {
 		own := r.conn.isOwnLocation(uri)
 		if own && failures.ownErr != nil {
 			continue
 		}
+		sent := r.sends.count.Load()
 		got, err := fetchAt(ctx, r, uri, prevOpened, open)
 		if err == nil {
 			return got, nil
@@ -228,8 +233,12 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, pre
 			return none, withExpiry(endpoint, err)
 		}
 		failures.add(uri, err, own)
+		if r.mayChange && r.sends.count.Load() > sent && !turnedAway(err) {
+			tried = i + 1
+			break
+		}
 	}
-	failures.untried = max(0, len(uris)-maxTriedLocations) + endpoint.dropped
+	failures.untried = len(uris) - tried + endpoint.dropped
 	return none, withExpiry(endpoint, failures.err())
 }
 
