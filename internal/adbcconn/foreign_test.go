@@ -26,7 +26,7 @@ type stubborn struct {
 	t      *testing.T
 	inside atomic.Int32
 
-	open, query, next, closing time.Duration // how long each takes
+	open, query, next, release, closing time.Duration // how long each takes
 	commit, autocommit         error         // what each fails with
 
 	getInfo func() (array.RecordReader, error) // nil: the driver has none
@@ -128,7 +128,7 @@ func (r *stubbornRows) Err() error {
 }
 
 func (r *stubbornRows) Release() {
-	r.driver.enter(0)
+	r.driver.enter(r.driver.release)
 	r.driver.released.Add(1)
 	r.RecordReader.Release()
 }
@@ -185,6 +185,35 @@ func TestAReaderThatIgnoresItsContextHoldsUpNobody(t *testing.T) {
 		rows.Close()
 		require.LessOrEqual(t, time.Since(began), time.Second+50*time.Millisecond, "nor does Close wait")
 	})
+}
+
+// Nobody waits for the release of a result that was read to its end but the next call,
+// which may have no deadline.
+func TestAReaderThatIsNotReleasedCostsTheConnection(t *testing.T) {
+	for name, tc := range map[string]struct{ release, waits time.Duration }{
+		"at once": {0, 0}, "soon": {4 * time.Second, 4 * time.Second}, "late": {time.Minute, 5 * time.Second},
+	} {
+		withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
+			d.release = tc.release
+			rows, err := c.Query(t.Context(), "q", backend.Call{})
+			require.NoError(t, err)
+			_, err = ints(t, rows)
+			require.NoError(t, err)
+			rows.Close()
+			synctest.Wait()
+			d.release = 0
+			began := time.Now()
+			err = c.Ping(t.Context())
+			require.Equal(t, tc.waits, time.Since(began), name)
+			if tc.release > tc.waits {
+				require.ErrorIs(t, err, backend.ErrSessionLost, name)
+				require.True(t, failure(t, err).Unsent, name)
+				require.ErrorContains(t, c.Lost(), "does not return", name)
+			} else {
+				require.NoError(t, err, name)
+			}
+		})
+	}
 }
 
 func TestCloseOfADriverThatDoesNotReturnIsBounded(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 type GenericConfig struct {
 	Target       string        // names the server in errors ("adbc")
 	ProbeSQL     string        // a harmless query, which is the ping ("SELECT 1")
-	CloseTimeout time.Duration // bounds Close (5 s)
+	CloseTimeout time.Duration // bounds Close, and the release of a result (5 s)
 }
 
 // GenericConn is backend.Conn over a connection of any ADBC driver. It knows

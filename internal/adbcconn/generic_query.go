@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
@@ -161,11 +162,20 @@ func (r *genericSource) next() (arrow.RecordBatch, error) {
 // interrupt ends the context of the driver's reader.
 func (r *genericSource) interrupt() { r.call.end() }
 
-// release lets the driver clean up by itself: it may wait for its server.
+// release lets the driver clean up by itself: it may wait for its server, for
+// GenericConfig.CloseTimeout. Later calls wait behind it, so that the connection is lost
+// where that is not enough.
 func (r *genericSource) release() {
 	r.call.end()
-	r.call.conn.enterInBackground(r.rows.release)
+	c := r.call.conn
+	c.enterInBackground(func() {
+		late := time.AfterFunc(c.cfg.CloseTimeout, func() { c.markLost(errReleaseStuck) })
+		defer late.Stop()
+		r.rows.release()
+	})
 }
+
+var errReleaseStuck = errors.New("the driver does not return from the release of a result")
 
 func (r *genericSource) closedErr() error { return r.call.usageError(backend.ErrHandleClosed) }
 
