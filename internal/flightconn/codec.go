@@ -59,12 +59,12 @@ func (wireCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 // marshalMessage and unmarshalMessage are what wireCodec is for a transport of our own, whose messages lie
 // in one piece.
-func marshalMessage(v any) ([]byte, error) {
+func marshalMessage(buf []byte, v any) ([]byte, error) {
 	switch m := v.(type) {
 	case encodedMessage:
 		return m, nil
 	case proto.Message:
-		return proto.Marshal(m)
+		return proto.MarshalOptions{}.MarshalAppend(buf, m)
 	default:
 		return nil, fmt.Errorf("%T is no message", v)
 	}

@@ -37,6 +37,7 @@ type encoder struct {
 	pending []*pb.FlightData     // what the writer wrote last
 	desc    *pb.FlightDescriptor // goes with the first message
 	rows    int64                // to try next, 0 at the start
+	spare   [][]byte             // memory of bodies that nobody reads any more
 }
 
 // newEncoder makes an encoder for one DoPut. desc tells the server what the
@@ -85,6 +86,7 @@ func (e *encoder) encode(batch arrow.RecordBatch) ([]*pb.FlightData, error) {
 		case to-from <= 1:
 			return nil, &tooLargeError{what: fmt.Sprintf("row %d", from), size: size, limit: e.limit}
 		default: // aim a little below what the size so far suggests
+			e.reuse(message)
 			e.rows = max(1, min((to-from)/2, (to-from)*int64(e.limit)*9/10/int64(size)))
 		}
 	}
@@ -117,12 +119,23 @@ func (e *encoder) close() { _ = e.writer.Close() }
 // keepPending keeps a message, whose buffers the writer releases afterwards.
 func (e *encoder) keepPending(header []byte, writeBody func(io.Writer) error) error {
 	var body bytes.Buffer
+	if n := len(e.spare); n > 0 {
+		body, e.spare = *bytes.NewBuffer(e.spare[n-1]), e.spare[:n-1]
+	}
 	if err := writeBody(&body); err != nil {
 		return err
 	}
 	e.pending = append(e.pending, &pb.FlightData{FlightDescriptor: e.desc, DataHeader: bytes.Clone(header), DataBody: body.Bytes()})
 	e.desc = nil
 	return nil
+}
+
+// reuse takes the memory of a message that was sent, or never is, for a later one.
+func (e *encoder) reuse(m *pb.FlightData) {
+	if body := m.DataBody; cap(body) > 0 {
+		m.DataBody = nil
+		e.spare = append(e.spare, body[:0])
+	}
 }
 
 // PayloadFunc is an ipc.PayloadWriter: it is given each message, as its header and what

@@ -42,22 +42,27 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 	}
 	e := newEncoder(desc, rows.Schema(), c.cfg().RequestLimit, compression(opts.Compression)...)
 	defer e.close()
-	n, err := r.putCount(ctx, e.source(ctx, rows))
+	n, err := r.putCount(ctx, e.source(ctx, rows, c.transport.own != nil))
 	if err != nil {
 		return 0, r.wrapError(backend.StageExecute, err)
 	}
 	return n, nil
 }
 
-// source encodes rows as they are asked for.
+// source encodes rows as they are asked for. With reuse into the memory of the messages
+// before, which nobody looks at by then: gRPC's own client may show them to others later.
 //
 // ctx is looked at between two batches alone, since a reader cannot be
 // interrupted. A reader that fails ends the RPC without its end being sent, so
 // that the server does not take what came before for all.
-func (e *encoder) source(ctx context.Context, rows array.RecordReader) messageSource {
+func (e *encoder) source(ctx context.Context, rows array.RecordReader, reuse bool) messageSource {
 	var ready []*pb.FlightData
+	var sent *pb.FlightData
 	ended := false
 	return func() (*pb.FlightData, error) {
+		if sent != nil && reuse {
+			e.reuse(sent)
+		}
 		for len(ready) == 0 && !ended {
 			if err := ctx.Err(); err != nil {
 				return nil, err
@@ -78,9 +83,8 @@ func (e *encoder) source(ctx context.Context, rows array.RecordReader) messageSo
 		if len(ready) == 0 {
 			return nil, nil
 		}
-		next := ready[0]
-		ready = ready[1:]
-		return next, nil
+		sent, ready = ready[0], ready[1:]
+		return sent, nil
 	}
 }
 

@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -20,6 +21,7 @@ import (
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -489,4 +491,68 @@ func TestAnIngestThatTheServerEndsEarlyHasFailed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// keptStream keeps what is sent, as tracing may.
+type keptStream struct {
+	grpc.ClientStream
+	sent, copies *[][]byte
+}
+
+func (s keptStream) SendMsg(m any) error {
+	if d, ok := m.(*pb.FlightData); ok {
+		*s.sent, *s.copies = append(*s.sent, d.DataBody), append(*s.copies, bytes.Clone(d.DataBody))
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+// What is sent is encoded into the same memory again, but for what gRPC's own client may have
+// shown to others.
+func TestAnIngestUsesItsMemoryAgain(t *testing.T) {
+	f := &fake{}
+	f.put = func(s pb.FlightService_DoPutServer) error {
+		got, err := take(s)
+		if err != nil {
+			return err
+		}
+		return s.Send(counted(int64(len(got.rows))))
+	}
+	ingest := func(b *bubble) {
+		batches := make([]arrow.RecordBatch, 5)
+		for i := range batches {
+			batches[i] = texts(strings.Repeat(string(rune('a'+i)), 1000))
+		}
+		rows, err := array.NewRecordReader(batches[0].Schema(), batches)
+		require.NoError(b, err)
+		n, err := b.open().Ingest(b.Context(), rows, backend.IngestOptions{Table: "t"}, backend.Call{})
+		require.NoError(b, err)
+		require.EqualValues(b, 5, n)
+	}
+	var sent, copies [][]byte
+	inBubble(t, f, ingest, func(cfg *Config) {
+		cfg.DialOptions = []grpc.DialOption{grpc.WithChainStreamInterceptor(
+			func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, next grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				s, err := next(ctx, d, cc, method, opts...)
+				return keptStream{s, &sent, &copies}, err
+			})}
+	})
+	require.Len(t, sent, 6)
+	require.Equal(t, copies, sent)
+
+	schema := texts("").Schema()
+	e := newEncoder(nil, schema, 1<<20)
+	defer e.close()
+	batch := texts(strings.Repeat("x", 1000))
+	rows, err := array.NewRecordReader(schema, []arrow.RecordBatch{batch, batch, batch})
+	require.NoError(t, err)
+	memories := map[*byte]int{}
+	next := e.source(t.Context(), rows, true)
+	for m, err := next(); m != nil; m, err = next() {
+		require.NoError(t, err)
+		if len(m.DataBody) > 0 {
+			memories[&m.DataBody[0]]++
+		}
+	}
+	require.Len(t, memories, 1)
+	inBubble(t, f, ingest)
 }

@@ -312,3 +312,37 @@ func TestAServerWithoutSettings(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
+
+// A bulk load uses the same memory to its end, and leaves none of it with the connection.
+func TestABulkLoadUsesItsMemoryAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig()
+		var bufs []int
+		cfg.Marshal = func(buf []byte, v any) ([]byte, error) {
+			bufs = append(bufs, cap(buf))
+			return append(buf, v.([]byte)...), nil
+		}
+		c, p := pair(t, cfg, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+		require.NoError(t, p.framer.WriteWindowUpdate(0, 1<<30))
+		go func() { _, _ = io.Copy(io.Discard, p.conn) }()
+		synctest.Wait()
+		kept := func() int {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return cap(c.mu.out) + cap(c.mu.spare)
+		}
+		s, err := c.NewStream(soon(t), both, "/s/m")
+		require.NoError(t, err)
+		for range 4 {
+			require.NoError(t, s.SendMsg(bytes.Repeat([]byte("x"), 1<<20)))
+		}
+		synctest.Wait()
+		require.Greater(t, kept(), maxOut)
+		require.Equal(t, []int{0, 0}, bufs[:2], "the first may be sent again")
+		require.GreaterOrEqual(t, min(bufs[2], bufs[3]), 1<<20)
+		p.begin(1)
+		p.end(1, "0")
+		synctest.Wait()
+		require.LessOrEqual(t, kept(), 2*maxIdleOut)
+	})
+}

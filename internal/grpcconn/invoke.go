@@ -16,7 +16,7 @@ func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts 
 	if err != nil {
 		return err
 	}
-	data, err := c.cfg.Marshal(args)
+	data, err := c.cfg.Marshal(nil, args)
 	if err != nil {
 		return internalStatus("a message that cannot be encoded: " + err.Error())
 	}

@@ -204,7 +204,7 @@ func TestLikeGRPCsOwnClient(t *testing.T) {
 			raw, err := l.Dial(t.Context(), "")
 			require.NoError(t, err)
 			cfg := testConfig()
-			cfg.Marshal = func(v any) ([]byte, error) { return *v.(*[]byte), nil }
+			cfg.Marshal = func(_ []byte, v any) ([]byte, error) { return *v.(*[]byte), nil }
 			ours, err := New(t.Context(), raw, cfg)
 			require.NoError(t, err)
 			defer ours.Close(time.Second)

@@ -64,7 +64,7 @@ func observed(ctx context.Context) (context.Context, *journal) {
 func testConfig() Config {
 	return Config{
 		Authority: "server:1", UserAgent: "test", MaxMessage: 1 << 20, StreamWindow: 1 << 16, ConnWindow: 1 << 17,
-		Marshal: func(v any) ([]byte, error) {
+		Marshal: func(_ []byte, v any) ([]byte, error) {
 			b, ok := v.([]byte)
 			if !ok {
 				return nil, fmt.Errorf("%T is no message", v)

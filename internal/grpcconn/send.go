@@ -18,7 +18,7 @@ import (
 // error then: whoever has sent all goes on to receive, and io.EOF of the sending would pass for
 // the end of what is received.
 func (s *Stream) SendMsg(message any) error {
-	data, err := s.conn.cfg.Marshal(message)
+	data, err := s.conn.cfg.Marshal(s.encoded[:0], message)
 	if err != nil {
 		err = internalStatus("a message that cannot be encoded: " + err.Error())
 		s.abort(err)
@@ -26,6 +26,9 @@ func (s *Stream) SendMsg(message any) error {
 	}
 	if err := s.send(data, s.single); err != nil && (!s.single || !eof.Reached(err)) {
 		return err
+	}
+	if s.sentCount > 1 { // the first may be sent again
+		s.encoded = data
 	}
 	return nil
 }

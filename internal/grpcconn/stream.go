@@ -46,6 +46,8 @@ type Stream struct {
 	got    int             // bytes of prefix
 	left   int             // of the message
 
+	encoded []byte // the sender's alone: memory of messages that were sent
+
 	// The lock of the connection guards the rest.
 	sendWindow  int64
 	sentEnd     bool
@@ -175,6 +177,7 @@ func (s *Stream) finish(err error, disowned bool) {
 	s.over, s.err = true, err
 	s.tellHeader()
 	delete(s.conn.mu.streams, s.id)
+	s.conn.freeOut()
 	if disowned && !s.headersCame {
 		s.observer.Disowned()
 	}

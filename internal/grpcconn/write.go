@@ -8,6 +8,10 @@ import "time"
 // maxOut is how many bytes of messages may wait in out. Other frames are always taken.
 const maxOut = 256 << 10
 
+// maxIdleOut is how much of the memory for out is kept where no RPC is under way. A bulk load
+// uses the same memory to its end.
+const maxIdleOut = 16 << 10
+
 // flush writes what waits, as far as the socket takes it at once; a goroutine writes the
 // rest. It is called with the lock held, and gives it up.
 func (c *Conn) flush() {
@@ -49,10 +53,23 @@ func (c *Conn) takeOut() []byte {
 
 // wrote ends what takeOut has begun. The lock is held.
 func (c *Conn) wrote(out []byte) {
-	if c.mu.writing = false; cap(out) <= maxOut {
+	if c.mu.writing = false; cap(out) <= maxIdleOut || len(c.mu.streams) > 0 {
 		c.mu.spare = out[:0]
 	}
 	c.tellChange()
+}
+
+// freeOut gives back what a bulk load has used, if no RPC is under way. The lock is held.
+func (c *Conn) freeOut() {
+	if len(c.mu.streams) > 0 {
+		return
+	}
+	if cap(c.mu.spare) > maxIdleOut {
+		c.mu.spare = nil
+	}
+	if len(c.mu.out) == 0 && cap(c.mu.out) > maxIdleOut {
+		c.mu.out = nil
+	}
 }
 
 // write writes out from its byte n on, and what waits by then, until nothing does. err is
