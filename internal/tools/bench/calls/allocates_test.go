@@ -27,14 +27,17 @@ func TestACallAllocatesWhatItDid(t *testing.T) {
 	defer stop()
 	for name, want := range map[string]struct{ objects, within float64 }{
 		"select1_1": {76, 0.7}, "select1_8": {76.1, 0.7}, "select1_8_deadline": {104.1, 0.7},
+		"params_8": {314, 2}, "prepared_8": {185, 1},
 		"fetch_16k": {13.5, 3}, // what is read ahead depends on who is faster
+		"fetch_4_endpoints": {16, 3}, "ingest": {33, 3},
+		"structs": {8220, 30}, // a text for each of 8,192 rows
 	} {
 		w := works[slices.IndexFunc(works, func(w work) bool { return w.name == name })]
 		got := child(w, peers[0], uri)
 		if math.Abs(got.allocs-want.objects) > want.within {
 			t.Errorf("%s allocates %.1f objects, not %.1f", name, got.allocs, want.objects)
 		}
-		if strings.HasPrefix(name, "fetch") && got.kb > 12 {
+		if (strings.HasPrefix(name, "fetch") || name == "ingest") && got.kb > 12 {
 			t.Errorf("%s allocates %.1f KB for a batch of 262: its memory is not used again", name, got.kb)
 		}
 	}

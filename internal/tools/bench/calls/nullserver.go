@@ -24,7 +24,9 @@ import (
 
 // serve is a Flight SQL server that encodes each reply once and then sends it
 // again. It prints where it listens. The statements are "SELECT SHAPE ROWS BATCHES": so
-// many batches of so many rows, of the shape ints or mixed.
+// many batches of so many rows, of the shape ints, mixed or records, and with one number
+// more from so many endpoints. A prepared statement's handle is its text, and what is
+// loaded into the table "rows_N" are N rows.
 func serve() {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
@@ -45,7 +47,9 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
+	if v != nil { // else nobody looks at it
+		*v.(*[]byte) = data.Materialize()
+	}
 	return nil
 }
 
@@ -63,57 +67,153 @@ func answer(_ any, stream grpc.ServerStream) error {
 		}
 		return stream.SendMsg(reply)
 	case "/arrow.flight.protocol.FlightService/DoGet":
-		var ticket pb.Ticket
-		if err := proto.Unmarshal(request, &ticket); err != nil {
-			return err
-		}
-		var shape string
-		var rows, batches int
-		if _, err := fmt.Sscanf(string(ticket.Ticket), "SELECT %s %d %d", &shape, &rows, &batches); err != nil {
-			return err
-		}
-		m := messagesOf(shape, rows)
-		if err := stream.SendMsg(m.schema); err != nil {
-			return err
-		}
-		for range batches {
-			if err := stream.SendMsg(m.batch); err != nil {
-				return err
-			}
-		}
-		return nil
+		return sendRows(request, stream)
+	case "/arrow.flight.protocol.FlightService/DoAction":
+		return act(request, stream)
+	case "/arrow.flight.protocol.FlightService/DoPut":
+		return take(request, stream)
 	default:
 		return status.Error(codes.Unimplemented, method)
 	}
 }
 
-// plan makes the FlightInfo of a statement; the ticket is its text.
+func sendRows(request []byte, stream grpc.ServerStream) error {
+	var ticket pb.Ticket
+	if err := proto.Unmarshal(request, &ticket); err != nil {
+		return err
+	}
+	s, err := parse(string(ticket.Ticket))
+	if err != nil {
+		return err
+	}
+	m := messagesOf(s.shape, s.rows)
+	if err := stream.SendMsg(m.schema); err != nil {
+		return err
+	}
+	for range s.batches / s.endpoints {
+		if err := stream.SendMsg(m.batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// act answers the preparing of a statement, and its closing.
+func act(request []byte, stream grpc.ServerStream) error {
+	var action pb.Action
+	var packed anypb.Any
+	if proto.Unmarshal(request, &action) != nil {
+		return status.Error(codes.InvalidArgument, "no action")
+	}
+	switch action.Type {
+	case "ClosePreparedStatement":
+		return nil
+	case "CreatePreparedStatement":
+	default:
+		return status.Error(codes.Unimplemented, action.Type)
+	}
+	var prepare pb.ActionCreatePreparedStatementRequest
+	if proto.Unmarshal(action.Body, &packed) != nil || packed.UnmarshalTo(&prepare) != nil {
+		return status.Error(codes.InvalidArgument, "no statement")
+	}
+	if reply, ok := preparedReplies.Load(prepare.Query); ok {
+		return stream.SendMsg(reply)
+	}
+	s, err := parse(prepare.Query)
+	if err != nil {
+		return err
+	}
+	body, err := anypb.New(&pb.ActionCreatePreparedStatementResult{
+		PreparedStatementHandle: []byte(prepare.Query), DatasetSchema: messagesOf(s.shape, s.rows).info,
+		ParameterSchema: flight.SerializeSchema(paramSchema, memory.DefaultAllocator),
+	})
+	must(err)
+	encoded, err := proto.Marshal(body)
+	must(err)
+	reply, err := proto.Marshal(&pb.Result{Body: encoded})
+	must(err)
+	preparedReplies.Store(prepare.Query, reply)
+	return stream.SendMsg(reply)
+}
+
+// take answers a binding, and rows for a table.
+func take(request []byte, stream grpc.ServerStream) error {
+	var first pb.FlightData
+	var load pb.CommandStatementIngest
+	var packed anypb.Any
+	if proto.Unmarshal(request, &first) != nil || proto.Unmarshal(first.GetFlightDescriptor().GetCmd(), &packed) != nil {
+		return status.Error(codes.InvalidArgument, "no descriptor")
+	}
+	for err := error(nil); err == nil; {
+		err = stream.RecvMsg(nil)
+	}
+	if packed.UnmarshalTo(&load) != nil {
+		return stream.SendMsg([]byte{}) // the handle stays as it was
+	}
+	var done pb.DoPutUpdateResult
+	if _, err := fmt.Sscanf(load.Table, "rows_%d", &done.RecordCount); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	counted, err := proto.Marshal(&done)
+	must(err)
+	reply, err := proto.Marshal(&pb.PutResult{AppMetadata: counted})
+	must(err)
+	return stream.SendMsg(reply)
+}
+
+type statement struct {
+	shape                    string
+	rows, batches, endpoints int
+}
+
+func parse(sql string) (statement, error) {
+	s := statement{endpoints: 1}
+	if n, err := fmt.Sscanf(sql, "SELECT %s %d %d %d", &s.shape, &s.rows, &s.batches, &s.endpoints); n < 3 {
+		return s, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return s, nil
+}
+
+// plan makes the FlightInfo of a statement; the tickets are its text.
 func plan(request []byte) ([]byte, error) {
 	var desc pb.FlightDescriptor
 	var packed anypb.Any
+	if proto.Unmarshal(request, &desc) != nil || proto.Unmarshal(desc.Cmd, &packed) != nil {
+		return nil, status.Error(codes.InvalidArgument, "no command")
+	}
 	var query pb.CommandStatementQuery
-	if proto.Unmarshal(request, &desc) != nil || proto.Unmarshal(desc.Cmd, &packed) != nil || packed.UnmarshalTo(&query) != nil {
+	var prepared pb.CommandPreparedStatementQuery
+	var sql string
+	switch {
+	case packed.UnmarshalTo(&query) == nil:
+		sql = query.Query
+	case packed.UnmarshalTo(&prepared) == nil:
+		sql = string(prepared.PreparedStatementHandle)
+	default:
 		return nil, status.Error(codes.Unimplemented, "only statements")
 	}
-	if info, ok := infos.Load(query.Query); ok {
+	if info, ok := infos.Load(sql); ok {
 		return info.([]byte), nil
 	}
-	var shape string
-	var rows, batches int
-	if _, err := fmt.Sscanf(query.Query, "SELECT %s %d %d", &shape, &rows, &batches); err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+	s, err := parse(sql)
+	if err != nil {
+		return nil, err
+	}
+	endpoints := make([]*pb.FlightEndpoint, s.endpoints)
+	for i := range endpoints {
+		endpoints[i] = &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: []byte(sql)}}
 	}
 	info, err := proto.Marshal(&pb.FlightInfo{
-		Schema: messagesOf(shape, rows).info, FlightDescriptor: &desc, TotalRecords: int64(rows * batches), TotalBytes: -1,
-		Endpoint: []*pb.FlightEndpoint{{Ticket: &pb.Ticket{Ticket: []byte(query.Query)}}},
+		Schema: messagesOf(s.shape, s.rows).info, FlightDescriptor: &desc, TotalRecords: int64(s.rows * s.batches), TotalBytes: -1, Endpoint: endpoints,
 	})
-	infos.Store(query.Query, info)
+	infos.Store(sql, info)
 	return info, err
 }
 
 var (
-	infos   sync.Map // the encoded FlightInfo by statement
-	encoded sync.Map // messages by shape and rows
+	infos           sync.Map // the encoded FlightInfo by statement
+	preparedReplies sync.Map // the encoded answer to its preparing
+	encoded         sync.Map // messages by shape and rows
 )
 
 type messages struct{ info, schema, batch []byte }
@@ -148,7 +248,10 @@ func (c *capture) Send(d *pb.FlightData) error {
 
 func makeBatch(shape string, rows int) arrow.RecordBatch {
 	types := []arrow.DataType{arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Int64}
-	if shape == "mixed" {
+	switch shape {
+	case "records":
+		types = []arrow.DataType{arrow.PrimitiveTypes.Int64, arrow.BinaryTypes.String, arrow.PrimitiveTypes.Float64, &arrow.TimestampType{Unit: arrow.Microsecond, TimeZone: "UTC"}}
+	case "mixed":
 		types = nil
 		for range 4 {
 			types = append(types,
@@ -161,13 +264,13 @@ func makeBatch(shape string, rows int) arrow.RecordBatch {
 	columns := make([]arrow.Array, len(types))
 	for i, t := range types {
 		fields[i] = arrow.Field{Name: fmt.Sprint("c", i), Type: t, Nullable: true}
-		columns[i] = makeColumn(t, rows, i)
+		columns[i] = makeColumn(t, rows, i, shape != "records")
 		defer columns[i].Release()
 	}
 	return array.NewRecordBatch(arrow.NewSchema(fields, nil), columns, int64(rows))
 }
 
-func makeColumn(t arrow.DataType, rows, seed int) arrow.Array {
+func makeColumn(t arrow.DataType, rows, seed int, nulls bool) arrow.Array {
 	b := array.NewBuilder(memory.DefaultAllocator, t)
 	defer b.Release()
 	for row := range rows {
@@ -186,7 +289,7 @@ func makeColumn(t arrow.DataType, rows, seed int) arrow.Array {
 		case *array.BooleanBuilder:
 			b.Append(n%3 == 0)
 		default:
-			if n%10 == 0 {
+			if nulls && n%10 == 0 {
 				b.AppendNull()
 			} else {
 				must(b.AppendValueFromString(sample(t, n)))
@@ -199,7 +302,11 @@ func makeColumn(t arrow.DataType, rows, seed int) arrow.Array {
 func sample(t arrow.DataType, n int) string {
 	switch t.ID() {
 	case arrow.TIMESTAMP:
-		return fmt.Sprintf("2026-01-02T03:04:%02d", n%60)
+		at := fmt.Sprintf("2026-01-02T03:04:%02d", n%60)
+		if t.(*arrow.TimestampType).TimeZone != "" {
+			at += "Z"
+		}
+		return at
 	case arrow.DATE32:
 		return fmt.Sprintf("2026-01-%02d", 1+n%28)
 	default:

@@ -9,6 +9,7 @@ import (
 	adbcflight "github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
 	"github.com/apache/arrow-adbc/go/adbc/sqldriver"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	_ "github.com/apache/arrow-go/v18/arrow/flight/flightsql/driver" // database/sql's "flightsql"
 	"google.golang.org/grpc"
@@ -58,12 +59,7 @@ func newOurs(uri string, size int) client {
 }
 
 func (c ours) rows(ctx context.Context, sql string) (int64, error) {
-	r, err := c.pool.Query(ctx, sql)
-	if err != nil {
-		return 0, err
-	}
-	defer r.Release()
-	return count(r)
+	return countResult(c.pool.Query(ctx, sql))
 }
 
 func (c ours) close() { must(c.pool.Close(context.Background())) }
@@ -80,20 +76,26 @@ func newBare(uri string, size int) client {
 	return b
 }
 
-func (b bare) rows(ctx context.Context, sql string) (int64, error) {
+func (b bare) rows(ctx context.Context, sql string) (int64, error) { return b.each(ctx, sql, count) }
+
+// each calls read with the rows of every endpoint, and adds up what it returns.
+func (b bare) each(ctx context.Context, sql string, read func(array.RecordReader) (int64, error)) (int64, error) {
 	c := <-b.clients
 	defer func() { b.clients <- c }()
 	info, err := c.Execute(ctx, sql)
 	if err != nil {
 		return 0, err
 	}
-	var n int64
+	return readAll(ctx, c, info, read)
+}
+
+func readAll(ctx context.Context, c *flightsql.Client, info *flight.FlightInfo, read func(array.RecordReader) (int64, error)) (n int64, err error) {
 	for _, e := range info.Endpoint {
 		r, err := c.DoGet(ctx, e.Ticket)
 		if err != nil {
 			return 0, err
 		}
-		m, err := count(r)
+		m, err := read(r)
 		r.Release()
 		if err != nil {
 			return 0, err
@@ -127,6 +129,10 @@ func newADBC(uri string, size int) client {
 }
 
 func (c adbcClient) rows(ctx context.Context, sql string) (int64, error) {
+	return c.each(ctx, sql, count)
+}
+
+func (c adbcClient) each(ctx context.Context, sql string, read func(array.RecordReader) (int64, error)) (int64, error) {
 	conn := <-c.conns
 	defer func() { c.conns <- conn }()
 	stmt, err := conn.NewStatement()
@@ -137,12 +143,16 @@ func (c adbcClient) rows(ctx context.Context, sql string) (int64, error) {
 	if err := stmt.SetSqlQuery(sql); err != nil {
 		return 0, err
 	}
+	return executed(ctx, stmt, read)
+}
+
+func executed(ctx context.Context, stmt adbc.Statement, read func(array.RecordReader) (int64, error)) (int64, error) {
 	r, _, err := stmt.ExecuteQuery(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer r.Release()
-	return count(r)
+	return read(r)
 }
 
 func (c adbcClient) close() {
