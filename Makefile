@@ -78,6 +78,10 @@ gateway: test-deps ## three real servers for two users, one of which is killed a
 bench: ## the pool and whole calls against their peers
 	@cd internal/tools/bench && go run . && go run ./calls
 
+.PHONY: bench-quick
+bench-quick: ## the same within a minute, and whether a ratio has grown past its committed one (internal/tools/bench/guard)
+	@cd internal/tools/bench && go build -o $(tools)/ . ./calls && $(tools)/bench -quick && $(tools)/calls -quick
+
 .PHONY: stress
 stress: export GOFLAGS := $(GOFLAGS),invariants
 stress: test-deps ## the long tests, for STRESS (default 30s) each

@@ -25,6 +25,10 @@ func TestNeitherTheHotPathNorTheHandOffAllocates(t *testing.T) {
 		}
 	}
 	require.Zero(t, testing.AllocsPerRun(1000, cycle))
+	full := f.pool(t, func(c *config) { c.MaxSize, c.MinIdle = 2, 2 })
+	require.NoError(t, full.WaitReady(ctx, 2))
+	require.Zero(t, testing.AllocsPerRun(1000, func() { release(t, acquire(t, full)) }))
+	shut(t, full)
 
 	// Two connections and four callers: nearly every acquire waits.
 	stop := make(chan struct{})

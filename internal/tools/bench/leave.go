@@ -38,7 +38,7 @@ func leaveLate(p peer, n int) result {
 // leave has n callers wait in vain for a connection, then ends their contexts,
 // and measures the processor time until all have left.
 func leave(p peer, n int, own func() (context.Context, context.CancelFunc), end func()) result {
-	pool := p.make(1, 0)
+	pool := p.make(setting{size: 1})
 	defer pool.close()
 	held, free := make(chan struct{}), make(chan struct{})
 	var holder, ready, left sync.WaitGroup

@@ -1,16 +1,18 @@
 // Command bench measures the reservoir against other pools in one run:
 //
-//	go run . [-rounds 9] [-work starved]
+//	go run . [-rounds 9] [-work starved] [-quick]
 //
 // Every round runs all peers of a work one after the other, so that a busy
 // machine is busy for all. A line gives the medians and the median of the
 // rounds' ratios; below 1 the reservoir is faster. The works:
 //
 //	acquire_release  one goroutine, a connection is idle
+//	acquire_release_full  the same with MinIdle at MaxSize
 //	parallel         32 goroutines, 256 connections
 //	starved          128 goroutines, 4 connections, returned at once
 //	handoff          the same, but each borrower lets others run: all of them wait
 //	spike            50 callers at once, 5 idle connections, 150ms to open, 2ms of use
+//	expiry           connections that live 200ms and take 20ms to open: what a borrower waits
 //	leave_cancel     100,000 callers wait for one connection, all on one context, which is cancelled
 //	leave_deadline   the same, each with a context of its own; the deadlines are over at one moment
 //
@@ -24,20 +26,37 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+
+	"github.com/flightpool/flightpool/internal/tools/bench/guard"
 )
 
 func main() {
 	rounds := flag.Int("rounds", 9, "rounds of each work")
 	only := flag.String("work", "", "the only work to run")
+	quick := flag.Bool("quick", false, "three rounds of short works; fail where a ratio has grown")
+	var g guard.Guard
+	flag.StringVar(&g.Path, "write", "", "with -quick: add the ratios to this file")
 	flag.Parse()
+	if *quick {
+		*rounds = 3
+	}
 	for _, w := range works {
-		if *only == "" || *only == w.name {
-			measure(w, *rounds)
+		switch {
+		case *only != "" && *only != w.name:
+		case !*quick:
+			measure(w, *rounds, func(string, string, float64) {})
+		case !w.waits && !w.ages: // which take long
+			w.n /= 2
+			measure(w, *rounds, g.Check)
 		}
+	}
+	if *quick {
+		g.Exit()
 	}
 }
 
-func measure(w work, rounds int) {
+func measure(w work, rounds int, check func(work, peer string, ratio float64)) {
+	peers := slices.DeleteFunc(slices.Clone(peers), func(p peer) bool { return w.ages && !p.ages })
 	mine := make([]result, 0, rounds)
 	theirs := make([][]result, len(peers))
 	for round := range rounds + 1 {
@@ -60,6 +79,7 @@ func measure(w work, rounds int) {
 		}
 		fmt.Printf("BENCH %s %s ratio=%.3f ours=%.1f peer=%.1f unit=%s\n",
 			w.name, p.name, median(ratios), median(each(mine, value)), median(each(theirs[i], value)), w.unit)
+		check(w.name, p.name, median(ratios))
 	}
 	if w.waits {
 		printWaits(w, mine, theirs)

@@ -28,12 +28,21 @@ type pool interface {
 // A peer makes pools of up to size connections, each taking dial to open.
 type peer struct {
 	name string
-	make func(size int, dial time.Duration) pool
+	ages bool // knows when connections are too old
+	make func(s setting) pool
+}
+
+// A setting is how a pool is to be. What a peer has no means for it leaves out.
+type setting struct {
+	size    int
+	minIdle int           // connections that are kept ready
+	life    time.Duration // of a connection; 0: for ever
+	dial    time.Duration // what it takes to open one
 }
 
 var (
-	ours  = peer{"reservoir", newReservoir}
-	peers = []peer{{"puddle", newPuddle}, {"database/sql", newSQL}}
+	ours  = peer{"reservoir", true, newReservoir}
+	peers = []peer{{"puddle", false, newPuddle}, {"database/sql", true, newSQL}}
 )
 
 // A dialer opens connections that are nothing but numbers.
@@ -61,12 +70,12 @@ type reservoirPool struct {
 	r *reservoir.Reservoir[int64]
 }
 
-func newReservoir(size int, dial time.Duration) pool {
-	p := &reservoirPool{dialer: dialer{dial: dial}}
+func newReservoir(s setting) pool {
+	p := &reservoirPool{dialer: dialer{dial: s.dial}}
 	r, err := reservoir.New(reservoir.Config[int64]{
 		Open:    p.open,
 		Close:   func(int64) error { return nil },
-		MaxSize: size,
+		MaxSize: s.size, MinIdle: s.minIdle, MaxLifetime: s.life,
 	})
 	must(err)
 	p.r = r
@@ -93,12 +102,12 @@ type puddlePool struct {
 	p *puddle.Pool[int64]
 }
 
-func newPuddle(size int, dial time.Duration) pool {
-	p := &puddlePool{dialer: dialer{dial: dial}}
+func newPuddle(s setting) pool {
+	p := &puddlePool{dialer: dialer{dial: s.dial}}
 	inner, err := puddle.NewPool(&puddle.Config[int64]{
 		Constructor: p.open,
 		Destructor:  func(int64) {},
-		MaxSize:     int32(size),
+		MaxSize:     int32(s.size),
 	})
 	must(err)
 	p.p = inner
@@ -126,11 +135,12 @@ type sqlPool struct {
 	db *sql.DB
 }
 
-func newSQL(size int, dial time.Duration) pool {
-	p := &sqlPool{dialer: dialer{dial: dial}}
+func newSQL(s setting) pool {
+	p := &sqlPool{dialer: dialer{dial: s.dial}}
 	p.db = sql.OpenDB(connector{p})
-	p.db.SetMaxOpenConns(size)
-	p.db.SetMaxIdleConns(size)
+	p.db.SetMaxOpenConns(s.size)
+	p.db.SetMaxIdleConns(s.size)
+	p.db.SetConnMaxLifetime(s.life)
 	return p
 }
 

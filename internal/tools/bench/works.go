@@ -25,25 +25,29 @@ type work struct {
 	n    int // operations of a round
 	// waits says that the waits for the pool's lock are measured too.
 	waits bool
+	// ages says that only peers can do it that replace old connections.
+	ages bool
 }
 
 var works = []work{
-	{name: "acquire_release", unit: "ns/op", n: 400_000, run: func(p peer, n int) result { return cycles(p, 4, 1, n, nil) }},
-	{name: "parallel", unit: "ns/op", n: 400_000, run: func(p peer, n int) result { return cycles(p, 256, 32, n, nil) }},
-	{name: "starved", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, 4, 128, n, nil) }},
-	{name: "handoff", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, 4, 128, n, runtime.Gosched) }},
+	{name: "acquire_release", unit: "ns/op", n: 400_000, run: func(p peer, n int) result { return cycles(p, setting{size: 4}, 1, n, nil) }},
+	{name: "acquire_release_full", unit: "ns/op", n: 400_000, run: func(p peer, n int) result { return cycles(p, setting{size: 4, minIdle: 4}, 1, n, nil) }},
+	{name: "parallel", unit: "ns/op", n: 400_000, run: func(p peer, n int) result { return cycles(p, setting{size: 256}, 32, n, nil) }},
+	{name: "starved", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, setting{size: 4}, 128, n, nil) }},
+	{name: "handoff", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, setting{size: 4}, 128, n, runtime.Gosched) }},
 	{name: "spike", unit: "ms", n: 50, run: spike},
+	{name: "expiry", unit: "us/op", n: 4000, run: expiry, ages: true},
 	{name: "leave_cancel", unit: "ms", n: 100_000, run: leaveCancelled, waits: true},
 	{name: "leave_deadline", unit: "ms", n: 100_000, run: leaveLate, waits: true},
 }
 
 // cycles borrows and returns n times, from several goroutines. A use that lets
 // others run makes sure that they find the connection taken.
-func cycles(p peer, size, goroutines, n int, use func()) result {
+func cycles(p peer, s setting, goroutines, n int, use func()) result {
 	ctx := context.Background()
-	pool := p.make(size, 0)
+	pool := p.make(s)
 	defer pool.close()
-	warm(ctx, pool, min(size, goroutines))
+	warm(ctx, pool, max(s.minIdle, min(s.size, goroutines)))
 	runtime.GC()
 	before := mallocs()
 	began := time.Now()
@@ -68,7 +72,7 @@ func cycles(p peer, size, goroutines, n int, use func()) result {
 // open takes 150ms and a use 2ms. It is over when all are served.
 func spike(p peer, n int) result {
 	ctx := context.Background()
-	pool := p.make(50, 150*time.Millisecond)
+	pool := p.make(setting{size: 50, dial: 150 * time.Millisecond})
 	defer pool.close()
 	warm(ctx, pool, 5)
 	idle := pool.opens()
@@ -78,6 +82,24 @@ func spike(p peer, n int) result {
 	})
 	took := time.Since(began)
 	return result{value: float64(took.Microseconds()) / 1000, opens: pool.opens() - idle}
+}
+
+// expiry borrows n times from 8 connections that live 200ms and take 20ms to open, for 1ms
+// each. It gives how long a borrower has waited on average.
+func expiry(p peer, n int) result {
+	ctx := context.Background()
+	pool := p.make(setting{size: 8, minIdle: 8, life: 200 * time.Millisecond, dial: 20 * time.Millisecond})
+	defer pool.close()
+	warm(ctx, pool, 8)
+	var waited, left atomic.Int64
+	left.Store(int64(n))
+	together(4, func() {
+		for left.Add(-1) >= 0 {
+			began := time.Now()
+			must(pool.cycle(ctx, func() { waited.Add(int64(time.Since(began))); time.Sleep(time.Millisecond) }))
+		}
+	})
+	return result{value: float64(waited.Load()) / 1000 / float64(n), opens: pool.opens()}
 }
 
 // warm has n connections opened, all on loan at the same time.

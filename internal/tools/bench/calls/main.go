@@ -1,7 +1,7 @@
 // Command calls measures whole calls against other Flight SQL clients in one
 // run, over loopback TCP:
 //
-//	go run ./calls [-rounds 7] [-work select1_8] [-peer arrow-go_client]
+//	go run ./calls [-rounds 7] [-work select1_8] [-peer arrow-go_client] [-quick]
 //
 // The server is a process of its own that sends again what it has encoded once
 // (nullserver.go), so that it is not what is measured. Each run of a work by a
@@ -37,6 +37,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/tools/bench/guard"
 )
 
 func main() {
@@ -44,6 +46,9 @@ func main() {
 	onlyWork := flag.String("work", "", "the only work to run")
 	onlyPeer := flag.String("peer", "", "the only peer to compare with")
 	serving := flag.Bool("serve", false, "be the server, until standard input ends")
+	quick := flag.Bool("quick", false, "three rounds of all works against arrow-go's client; fail where a ratio of CPU time has grown")
+	var g guard.Guard
+	flag.StringVar(&g.Path, "write", "", "with -quick: add the ratios to this file")
 	uri := flag.String("uri", "", "be the client: run the work by the peer once, against this server")
 	flag.Parse()
 	switch {
@@ -56,10 +61,18 @@ func main() {
 	}
 	server, stop := startServer()
 	defer stop()
+	check := func(string, string, float64) {}
+	if *quick {
+		*rounds, *onlyPeer, check = 3, peers[1].name, g.Check
+	}
 	for _, w := range works {
 		if *onlyWork == "" || *onlyWork == w.name {
-			measure(w, *onlyPeer, server, *rounds)
+			measure(w, *onlyPeer, server, *rounds, check)
 		}
+	}
+	if *quick {
+		stop()
+		g.Exit()
 	}
 }
 
@@ -115,7 +128,7 @@ func child(w work, p peer, uri string) result {
 	return r
 }
 
-func measure(w work, onlyPeer, uri string, rounds int) {
+func measure(w work, onlyPeer, uri string, rounds int, check func(work, peer string, ratio float64)) {
 	var against []peer // ours first
 	for i, p := range peers {
 		if i == 0 || (onlyPeer == "" || onlyPeer == p.name) && (!p.sql || w.alsoSQL) {
@@ -143,6 +156,9 @@ func measure(w work, onlyPeer, uri string, rounds int) {
 		fmt.Printf("BENCH %s %s ratio=%.2f cpu_ratio=%.2f ours=%.1f peer=%.1f unit=%s allocs=%.0f peer_allocs=%.0f kb=%.1f peer_kb=%.1f\n",
 			w.name, p.name, median(wall), median(cpu), mid(0, value), mid(i, value), w.unit,
 			mid(0, allocs), mid(i, allocs), mid(0, kb), mid(i, kb))
+		if i > 0 {
+			check(w.name, p.name, median(cpu))
+		}
 	}
 }
 
