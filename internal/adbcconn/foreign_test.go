@@ -27,7 +27,7 @@ type stubborn struct {
 	inside atomic.Int32
 
 	open, query, next, release, closing time.Duration // how long each takes
-	commit, autocommit         error         // what each fails with
+	commit, autocommit                  error         // what each fails with
 
 	getInfo func() (array.RecordReader, error) // nil: the driver has none
 	probed  func()                             // is called at the end of the probe
