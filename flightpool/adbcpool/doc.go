@@ -28,6 +28,9 @@
 // trips a statement, takes one statement a text, and only such as the server
 // can prepare.
 //
+// The endpoints of a result are read one after the other with New, and at once with
+// Open.
+//
 // What remains impossible with New:
 //
 //   - Outside of transactions the loss of a session is not seen: temporary

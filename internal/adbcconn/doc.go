@@ -60,10 +60,15 @@
 // costs two round trips a statement. Outside of transactions nothing of the
 // kind is done: use Driver where temporary tables and settings matter.
 //
+// The endpoints of the Flight SQL driver's results are read one after the other, as
+// partitions: its own reader gives out rows behind those that have failed, and crashes on
+// several endpoints without a schema.
+//
 // Not to be had there: savepoints, session options, keys, SqlInfo, type info,
 // server-side cancel, and ingestion inside a transaction of the Flight SQL
-// driver. All are FaultUnsupported. That driver also has a data race in v1.12.0,
-// when a result is given up early: it reads trailers that gRPC still writes.
+// driver. All are FaultUnsupported. That driver's own reader, which is not used, also has
+// a data race in v1.12.0, when a result is given up early: it reads trailers that gRPC
+// still writes.
 //
 // # Files
 //
@@ -73,5 +78,5 @@
 //	send.go, stream.go       what both kinds share; like.go, fault.go: patterns, errors
 //	generic.go               the other kind: any driver of ADBC's
 //	generic_call.go          one call of it
-//	generic_query.go, generic_prepared.go, generic_tx.go, generic_proofs.go, generic_metadata.go
+//	generic_query.go, generic_partitions.go, generic_prepared.go, generic_tx.go, generic_proofs.go, generic_metadata.go
 package adbcconn

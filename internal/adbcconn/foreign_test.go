@@ -101,13 +101,28 @@ func (s *stubbornStatement) Close() error             { return nil }
 
 func (s *stubbornStatement) ExecuteQuery(context.Context) (array.RecordReader, int64, error) {
 	s.driver.enter(s.driver.query)
-	batch := s.driver.malformed
+	rows, err := s.driver.rows()
+	return rows, -1, err
+}
+
+// What calls itself a Flight SQL driver is asked for partitions.
+func (s *stubbornStatement) ExecutePartitions(context.Context) (*arrow.Schema, adbc.Partitions, int64, error) {
+	s.driver.enter(s.driver.query)
+	return nil, adbc.Partitions{NumPartitions: 1, PartitionIDs: [][]byte{nil}}, -1, nil
+}
+
+func (c *stubbornConn) ReadPartition(context.Context, []byte) (array.RecordReader, error) {
+	return c.driver.rows()
+}
+
+func (s *stubborn) rows() (array.RecordReader, error) {
+	batch := s.malformed
 	if batch == nil {
 		batch = int64s(1, 2, 3)
 		defer batch.Release()
 	}
 	rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
-	return &stubbornRows{rows, s.driver}, -1, err
+	return &stubbornRows{rows, s}, err
 }
 
 type stubbornRows struct {

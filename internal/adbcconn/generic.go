@@ -78,10 +78,10 @@ var (
 	_ backend.TxWatcher        = (*GenericConn)(nil)
 )
 
-// OpenGeneric opens a connection of db and proves it by a round trip: drivers
-// open connections to servers that are not there. It then asks the driver for
-// its name; unless the driver has no GetInfo at all, an error of that is one of
-// the open. The caller must close the connection. db stays the caller's.
+// OpenGeneric opens a connection of db, asks the driver for its name, and proves the
+// connection by a round trip: drivers open connections to servers that are not there.
+// Unless the driver has no GetInfo at all, an error of that is one of the open. The caller
+// must close the connection. db stays the caller's.
 //
 // A driver that does not heed ctx is left to itself when ctx ends; what it
 // opens later is closed.
@@ -100,11 +100,11 @@ func OpenGeneric(ctx context.Context, db adbc.Database, cfg GenericConfig) (back
 	}
 	defer t.end()
 	c.cn, err = runInDriver(t, backend.StageDial, db.Open, func(late adbc.Connection) { _ = late.Close() })
-	if err == nil {
-		err = t.runProbe()
+	if err == nil { // the name comes first: it decides how the probe is read
+		c.isFlightSQL, err = runInDriver(t, backend.StageProbe, func(ctx context.Context) (bool, error) { return isFlightSQL(ctx, c.cn) }, nil)
 	}
 	if err == nil {
-		c.isFlightSQL, err = runInDriver(t, backend.StageProbe, func(ctx context.Context) (bool, error) { return isFlightSQL(ctx, c.cn) }, nil)
+		err = t.runProbe()
 	}
 	if err != nil {
 		var e *backend.Error
@@ -234,7 +234,7 @@ func (c *GenericConn) Ping(ctx context.Context) error {
 // rows are read, so that the server has ended the query.
 func (t *driverCall) runProbe() error {
 	err := doInDriver(t, backend.StageProbe, func(ctx context.Context) error {
-		rows, err := t.conn.execute(ctx, t.conn.toRun(t.conn.cfg.ProbeSQL, backend.Call{}))
+		rows, err := t.conn.execute(ctx, t.conn.toRun(t.conn.cfg.ProbeSQL, backend.Call{}), backend.Call{})
 		if err != nil {
 			return err
 		}

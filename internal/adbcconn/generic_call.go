@@ -177,13 +177,16 @@ func (t *driverCall) lostError(stage backend.Stage, cause error) error {
 	return e
 }
 
+// headerOption is followed by a header's name.
+const headerOption = "adbc.flight.sql.rpc.call_header."
+
 // setHeaders asks the driver to send headers with a statement. Only Flight SQL
 // drivers can. A driver that cannot fails the call, which is better than a
 // statement without them.
 func setHeaders(stmt adbc.Statement, call backend.Call) error {
 	for key, values := range call.Headers {
 		for _, value := range values {
-			if err := stmt.SetOption("adbc.flight.sql.rpc.call_header."+key, value); err != nil {
+			if err := stmt.SetOption(headerOption+key, value); err != nil {
 				return err
 			}
 		}

@@ -87,7 +87,9 @@ func (p *genericPrepared) Query(ctx context.Context, params arrow.RecordBatch, c
 	if err != nil {
 		return nil, err
 	}
-	return t.openStream(func(ctx context.Context) (*genericRows, error) { return p.conn.execute(ctx, p.bound(params, call)) })
+	return t.openStream(func(ctx context.Context) (*genericRows, error) {
+		return p.conn.execute(ctx, p.bound(params, call), call)
+	})
 }
 
 // bound gives the statement with params bound, until it is done with. A handle from

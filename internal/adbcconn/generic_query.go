@@ -92,12 +92,12 @@ func (c *GenericConn) toRun(sql string, call backend.Call) toExecute {
 
 // execute runs a query. The caller holds driverLock. The context stays that of
 // the reader, so it must not end before that is released.
-func (c *GenericConn) execute(ctx context.Context, prepare toExecute) (*genericRows, error) {
+func (c *GenericConn) execute(ctx context.Context, prepare toExecute, call backend.Call) (*genericRows, error) {
 	stmt, done, err := prepare(ctx)
 	if err != nil {
 		return nil, err
 	}
-	reader, _, err := stmt.ExecuteQuery(ctx)
+	reader, err := c.runQuery(ctx, stmt, call)
 	if err != nil {
 		done()
 		return nil, c.verifyAfterRefusal(err)
@@ -112,18 +112,27 @@ func (c *GenericConn) Query(ctx context.Context, sql string, call backend.Call) 
 	if err != nil {
 		return nil, err
 	}
-	return t.openStream(func(ctx context.Context) (*genericRows, error) { return c.execute(ctx, c.toRun(sql, call)) })
+	return t.openStream(func(ctx context.Context) (*genericRows, error) { return c.execute(ctx, c.toRun(sql, call), call) })
 }
 
 // openStream opens a result. It ends the call unless it returns a stream, which
 // does so then. A result that the driver gives too late is released.
 func (t *driverCall) openStream(open func(context.Context) (*genericRows, error)) (backend.Stream, error) {
+	c := t.conn
 	rows, err := runInDriver(t, backend.StageExecute, open, (*genericRows).release)
 	if err != nil {
 		t.end()
 		return nil, err
 	}
-	return newStream(&genericSource{call: t, rows: rows}), nil
+	source := &genericSource{call: t, rows: rows}
+	if parts, ok := rows.reader.(*partitionedRows); ok {
+		err := doInDriver(t, backend.StageFetch, func(context.Context) error { return c.verifyAfterRefusal(parts.begin()) })
+		if err != nil {
+			source.release()
+			return nil, err
+		}
+	}
+	return newStream(source), nil
 }
 
 // nextChecked is the next batch of a driver's reader, or nil at its end. Each is

@@ -1,0 +1,137 @@
+package adbcconn
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/memnet"
+)
+
+// foreignOn opens a connection of ADBC's driver, as any driver, to a fake server.
+func foreignOn(t *testing.T, f *fake) backend.Conn {
+	l := memnet.New("fake:1")
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	pb.RegisterFlightServiceServer(server, f)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		_ = l.Close()
+	})
+	c, err := openForeign(flightDatabase(t, "127.0.0.1:1", grpc.WithContextDialer(l.Dial)))(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// endpointsOf is a result of n endpoints, whose tickets are their numbers.
+func endpointsOf(n int, schema bool) *pb.FlightInfo {
+	info := &pb.FlightInfo{}
+	if schema {
+		info.Schema = flight.SerializeSchema(int64s().Schema(), memory.DefaultAllocator)
+	}
+	for i := range n {
+		info.Endpoint = append(info.Endpoint, &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: []byte{byte(i)}}})
+	}
+	return info
+}
+
+// The driver's own reader would give out the rows of the third endpoint, and tell at the
+// end that those of the second have failed.
+func TestRowsBehindThoseThatHaveFailedAreNotGivenOut(t *testing.T) {
+	for _, schema := range []bool{true, false} {
+		for failing := range 3 {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{}
+				f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+					k := int64(ticket.GetTicket()[0])
+					batch := int64s(2*k, 2*k+1)
+					defer batch.Release()
+					w := flight.NewRecordWriter(s, ipc.WithSchema(batch.Schema()))
+					if err := w.Write(batch); err != nil {
+						return err
+					}
+					if f.info.GetTotalRecords() == k {
+						return status.Error(codes.Internal, "the disk is gone")
+					}
+					return w.Close()
+				}
+				f.info = endpointsOf(3, schema)
+				f.info.TotalRecords = -1
+				c := foreignOn(t, f)
+				f.info.TotalRecords = int64(failing)
+				s, err := c.Query(t.Context(), "q", backend.Call{})
+				require.NoError(t, err)
+				got, err := ints(t, s)
+				require.ErrorContains(t, err, "the disk is gone")
+				require.Equal(t, codes.Internal, status.Code(err))
+				require.Equal(t, []int64{0, 1, 2, 3, 4, 5}[:2*failing+2], got)
+			})
+		}
+	}
+}
+
+// The driver would open them all at once, in any order.
+func TestTheEndpointsOfAForeignResultAreOpenedInTurn(t *testing.T) {
+	for _, schema := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var opened []byte
+			var seen metadata.MD
+			f := &fake{info: endpointsOf(5, schema)}
+			f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+				opened = append(opened, ticket.GetTicket()...)
+				seen, _ = metadata.FromIncomingContext(s.Context())
+				batch := int64s(int64(ticket.GetTicket()[0]))
+				defer batch.Release()
+				w := flight.NewRecordWriter(s, ipc.WithSchema(batch.Schema()))
+				if err := w.Write(batch); err != nil {
+					return err
+				}
+				return w.Close()
+			}
+			c := foreignOn(t, f)
+			opened = nil
+			s, err := c.Query(t.Context(), "q", backend.Call{})
+			require.NoError(t, err)
+			got, err := ints(t, s)
+			require.NoError(t, err)
+			require.Equal(t, []int64{0, 1, 2, 3, 4}, got)
+			require.Equal(t, []byte{0, 1, 2, 3, 4}, opened)
+
+			s, err = c.Query(t.Context(), "q", backend.Call{Headers: metadata.Pairs("x-who", "me")})
+			require.NoError(t, err)
+			got, err = ints(t, s)
+			require.NoError(t, err)
+			require.Equal(t, []int64{0, 1, 2, 3, 4}, got)
+			require.Equal(t, []string{"me"}, seen.Get("x-who"))
+			require.NoError(t, c.Ping(t.Context()))
+			require.Empty(t, seen.Get("x-who"), "it was the call's")
+		})
+	}
+}
+
+func TestAForeignResultWithoutRowsOrSchema(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{info: endpointsOf(0, true)}
+		c := foreignOn(t, f)
+		s, err := c.Query(t.Context(), "q", backend.Call{})
+		require.NoError(t, err)
+		require.True(t, s.Schema().Equal(int64s().Schema()))
+		got, err := ints(t, s)
+		require.NoError(t, err)
+		require.Empty(t, got)
+		f.info = endpointsOf(0, false)
+		_, err = c.Query(t.Context(), "q", backend.Call{})
+		require.ErrorContains(t, err, "neither a schema nor rows")
+	})
+}
