@@ -11,11 +11,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -476,5 +478,39 @@ func TestOnConnectThatKeepsItsHandle(t *testing.T) {
 			require.NoError(r, s.Close())
 		}
 		require.EqualValues(r, 1, r.pool.Stats().Opens)
+	})
+}
+
+// valueLayer wraps connections in values that cannot be compared.
+type valueLayer struct{ closed int }
+
+type valueConn struct {
+	backend.Conn
+	onClose func()
+}
+
+func (c valueConn) Close() error {
+	c.onClose()
+	return c.Conn.Close()
+}
+
+func (l *valueLayer) Wrap(_ context.Context, c backend.Conn) (backend.Conn, error) {
+	return valueConn{c, func() { l.closed++ }}, nil
+}
+
+func (l *valueLayer) Close() error { return nil }
+
+// A prepared session is known by its connection, so that the connection must be one that
+// can be known.
+func TestOnConnectOfConnectionsThatCannotBeTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, srv.Close()) }()
+		layer := &valueLayer{}
+		_, err = New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, Layer: layer, OnConnect: paint})
+		require.ErrorContains(t, err, "make it a pointer")
+		require.Equal(t, FaultUsage, backend.FaultIn(err))
+		require.Equal(t, 1, layer.closed)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -36,9 +37,13 @@ type keptProof struct {
 	provenAt atomic.Pointer[time.Time] // when the last proof was sent that has held
 }
 
+// canBeKept reports whether a connection can be told from others: Kept knows it by itself.
+// One that is a value with a function or a slice in it cannot.
+func canBeKept(c backend.Conn) bool { return reflect.ValueOf(c).Comparable() }
+
 // Forget is for a connection that is being closed.
 func (k *Kept) Forget(c backend.Conn) {
-	if k != nil {
+	if k != nil && canBeKept(c) {
 		k.byConn.Delete(c)
 	}
 }
@@ -67,6 +72,10 @@ func (k *Kept) Prove(ctx context.Context, c backend.Conn) error {
 // NewKeeping makes a handle that prepares the session of a new connection for those who
 // borrow it later: CloseKeeping ends it. ended is called once nothing of it is under way.
 func NewKeeping(ctx context.Context, conn backend.Conn, policy *Policy, ended func()) (*SessionHandle, error) {
+	if !canBeKept(conn) {
+		return nil, &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Unsent: true,
+			Err: fmt.Errorf("a connection of type %T cannot be told from others, as its preparation needs: make it a pointer", conn)}
+	}
 	kept := &keptProof{proof: proof{state: proofHeld, nonce: rand.Text()}, temps: noTemps}
 	stmt, err := conn.Prepare(ctx, "SELECT '"+kept.nonce+"'", backend.Call{})
 	switch {
