@@ -40,7 +40,7 @@ var (
 
 	// ErrHandleClosed says that the SessionHandle, PreparedQuery or result
 	// was closed before the call.
-	ErrHandleClosed = errors.New("handle is closed")
+	ErrHandleClosed = errors.New("the session, transaction or result has been closed")
 
 	// ErrEndpointExpired says that a part of a result was asked for after the
 	// time until which the server had promised it, because the parts before

@@ -160,8 +160,13 @@ func poolError(err error) error {
 	case errors.Is(err, ErrClosed):
 		return &rewordedError{"the pool is closed", err}
 	default:
-		return &rewordedError{strings.TrimPrefix(err.Error(), "reservoir: "), err}
+		return inPoolsWords(err)
 	}
+}
+
+// inPoolsWords is an error of the reservoir without its name, which users do not know.
+func inPoolsWords(err error) error {
+	return &rewordedError{strings.ReplaceAll(err.Error(), "reservoir: ", ""), err}
 }
 
 // causeOf is the text of what an error of an open was caused by.

@@ -14,7 +14,7 @@ import (
 //
 //	n, err := flightpool.IngestRows(ctx, tx, "flights", slices.Values(flights), flightpool.IngestOptions{})
 //
-// A field goes to the column that its tag `arrow:"name"` names, or else to that of its
+// A field goes to the column that its tag `arrow:"name"` (or `db:"name"`) names, or else to that of its
 // name in small letters with underscores: FlightNo to flight_no. `arrow:"-"` leaves it
 // out, and the fields of an embedded struct count as those of T. Values go as those of
 // QueryOptions.Args; a column has one type, that of its first value which is not NULL. A
@@ -33,6 +33,9 @@ import (
 // anything was, may be stored then, unless q is a Tx, which can then be rolled back only.
 // When ctx ends, the call does, also while rows does not return.
 func IngestRows[T any](ctx context.Context, q Querier, table string, rows iter.Seq[T], opts IngestOptions) (int64, error) {
+	if rows == nil {
+		return 0, badArgument("IngestRows", "", "rows are nil")
+	}
 	next, stop := iter.Pull(rows)
 	reader, err := bind.RowsOf(reflect.TypeFor[T](), func() (reflect.Value, bool) {
 		row, ok := next()

@@ -172,7 +172,10 @@ func (c Config) resolve() (Config, error) {
 		faults = append(faults, fmt.Errorf("Cancel.Grace: %v is more than Cancel.Budget %v", c.Cancel.Grace, c.Cancel.Budget))
 	}
 	never := func(context.Context) (backend.Conn, error) { return nil, ErrClosed }
-	return c, errjoin.Join(append(faults, reservoirConfig(c, never, backend.Conn.Close).Validate())...)
+	if err := reservoirConfig(c, never, backend.Conn.Close).Validate(); err != nil {
+		faults = append(faults, inPoolsWords(err))
+	}
+	return c, errjoin.Join(faults...)
 }
 
 // faults finds what is wrong with lists of texts and with headers. The

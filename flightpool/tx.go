@@ -16,7 +16,10 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
-// TxOptions adjust one transaction. The zero value is what most need.
+// TxOptions adjust one transaction. The zero value is what most need. There are neither
+// isolation levels nor read-only transactions: a Flight SQL client begins a transaction
+// without a word on either. Where the server's SQL has them, its SET does it, in
+// Config.OnConnect for all transactions, or as the first statement of one.
 type TxOptions struct {
 	// Attempts is how often InTx runs the transaction at most: once, and again after
 	// conflicts (6; negative: until its context ends). BeginTx does not heed it.

@@ -118,7 +118,7 @@ type targets []target
 // targetsOf plans dest for a result of so many columns. All faults are reported.
 func targetsOf(dest []any, columns int) (targets, error) {
 	if len(dest) != columns {
-		return nil, fmt.Errorf("the result has %d columns, Scan was given %d destinations", columns, len(dest))
+		return nil, countFault(dest, columns)
 	}
 	made := setters{}
 	found := make(targets, len(dest))
@@ -133,7 +133,7 @@ func targetsOf(dest []any, columns int) (targets, error) {
 			v.Elem().Set(reflect.ValueOf(d))
 		}
 		if v.Kind() != reflect.Pointer || v.IsNil() {
-			faults = append(faults, fmt.Errorf("destination %d is a %T: give a pointer that is not nil", i+1, d))
+			faults = append(faults, fmt.Errorf("destination %d is of type %T: give a pointer that is not nil", i+1, d))
 			continue
 		}
 		set, err := made.of(v.Type().Elem())
@@ -144,6 +144,24 @@ func targetsOf(dest []any, columns int) (targets, error) {
 		found[i] = target{v.Elem(), set}
 	}
 	return found, errjoin.Join(faults...)
+}
+
+// countFault says that there are not as many destinations as columns.
+func countFault(dest []any, columns int) error {
+	hint := ""
+	if len(dest) == 1 {
+		if t := reflect.TypeOf(dest[0]); t != nil && t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
+			hint = ": a row is read into a struct by CollectOneRow"
+		}
+	}
+	return fmt.Errorf("Scan was given %s for %s of the result%s", counted(len(dest), "destination"), counted(columns, "column"), hint)
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // read reads the first row of batch into copies. Those with a Scan method begin as what

@@ -71,9 +71,9 @@ func TestScanOneSetsAllOrNothing(t *testing.T) {
 	require.EqualValues(t, -1, id, "a failed Scan has set a destination")
 
 	for want, dest := range map[string][]any{
-		"2 columns, Scan was given 1":            {&id},
+		"given 1 destination for 2 columns":            {&id},
 		"destination 2 is a string: give a poin": {&id, name},
-		"destination 1 is a *int64":              {(*int64)(nil), &name},
+		"destination 1 is of type *int64":              {(*int64)(nil), &name},
 		"destination 1: type chan int":           {new(chan int), &name},
 	} {
 		r := twoBatches(t)
@@ -107,7 +107,7 @@ func TestScanOneKeepsWhereAScanMethodSetsItsValue(t *testing.T) {
 		require.NoError(t, ScanOne(twoBatches(t), nil, scanner(&got)), i)
 		require.Equal(t, "one", got, i)
 	}
-	require.ErrorContains(t, ScanOne(twoBatches(t), nil, (*into)(nil)), "destination 2 is a *rowscan.into")
+	require.ErrorContains(t, ScanOne(twoBatches(t), nil, (*into)(nil)), "destination 2 is of type *rowscan.into")
 	id := sql.NullInt64{Int64: 9}
 	for range 2 {
 		require.NoError(t, ScanOne(twoBatches(t), &id, nil))

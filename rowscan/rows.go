@@ -32,7 +32,7 @@ type Result interface {
 // r was released or closed before, by an earlier loop for example.
 //
 // If T is a struct, or a pointer to one, a column goes to the exported field
-// whose `arrow:"name"` tag, or else whose name, equals its name, best in its
+// whose `arrow:"name"` (or `db:"name"`) tag, or else whose name, equals its name, best in its
 // very case, else in another, else without underscores, so that flight_date goes
 // to FlightDate; `arrow:"-"` leaves a field out. A field without a column is an
 // error, unless its tag ends in ",optional", and a column without a field is passed

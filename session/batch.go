@@ -60,7 +60,12 @@ func (b *Batch) QueueWithOptions(sql string, opts QueryOptions) *QueuedStatement
 }
 
 // Len is how many statements were queued.
-func (b *Batch) Len() int { return len(b.queued) }
+func (b *Batch) Len() int {
+	if b == nil { // as an empty one
+		return 0
+	}
+	return len(b.queued)
+}
 
 // Query has read called with the result of the statement. The result ends when read
 // returns; an error of read ends the batch. RowsAffected of the result is that of a change.
@@ -132,7 +137,7 @@ func (s *SessionHandle) SendBatch(ctx context.Context, b *Batch) (err error) {
 	err = errCallbackExited // where a function of the caller's ends the goroutine
 	defer func() { end(err) }()
 	alone := s.txState().phase == txNone
-	for i := 0; i < len(b.queued); i++ { // of which there may be more after each function
+	for i := 0; i < b.Len(); i++ { // of which there may be more after each function
 		q := b.queued[i]
 		if answered, failed := q.run(ctx, s); failed != nil {
 			alone = alone || s.txState().phase == txNone // a function of the batch has ended it

@@ -123,8 +123,11 @@ func (r *QueryResult) Retain() { r.refs.Add(1) }
 // Release drops a reference; the last one ends the result. Where the statement
 // may change something, use Close or read to the end: nobody is told of a failure
 // after a Release.
+//
+// A nil result, which a failed call returns, has nothing to release or close: whoever
+// defers that before looking at the error sees the error.
 func (r *QueryResult) Release() {
-	if r.refs.Add(-1) == 0 {
+	if r != nil && r.refs.Add(-1) == 0 {
 		_ = r.end()
 	}
 }
@@ -134,6 +137,9 @@ func (r *QueryResult) Release() {
 // the server may store the change, or refuse it, only at their end. It is
 // idempotent, and the reader's to call, as Next and Release are.
 func (r *QueryResult) Close() error {
+	if r == nil {
+		return nil
+	}
 	if r.call != nil && r.call.mayChange() {
 		for r.Next() {
 			continue

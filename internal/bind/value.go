@@ -161,6 +161,9 @@ func reflected(v reflect.Value, depth int) (Value, error) {
 	if v.Kind() == reflect.Slice || v.Kind() == reflect.Array {
 		return listOf(v, depth)
 	}
+	if v.Kind() == reflect.Map {
+		return Value{}, fmt.Errorf("a value of type %s cannot be sent: a named parameter is a sql.Named(name, value), and json.RawMessage is sent as JSON", v.Type())
+	}
 	return Value{}, fmt.Errorf("a value of type %s cannot be sent: give one of its parts, or a record batch of Arrow", v.Type())
 }
 

@@ -13,7 +13,7 @@ import (
 // Field is a field of a struct. A promoted field has the indices of the embedded structs
 // in its path before its own.
 type Field struct {
-	Name     string // of its column: by its tag `arrow:"name"`, else as GoName
+	Name     string // of its column: by its tag `arrow:"name"` or `db:"name"`, else as GoName
 	GoName   string
 	Path     []int
 	Type     reflect.Type
@@ -65,7 +65,7 @@ func (w *walk) walk(t reflect.Type, path []int, above map[reflect.Type]bool) {
 	defer delete(above, t)
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, optional := strings.CutSuffix(f.Tag.Get("arrow"), ",optional")
+		name, optional := tagOf(f)
 		if name == "-" {
 			continue
 		}
@@ -82,6 +82,16 @@ func (w *walk) walk(t reflect.Type, path []int, above map[reflect.Type]bool) {
 			w.add(Field{Name: name, GoName: f.Name, Path: at, Type: f.Type, Tagged: name != "", Optional: optional})
 		}
 	}
+}
+
+// tagOf is the name that a field's tag gives its column: the tag arrow, or else db, which
+// structs have that pgx and sqlx read. What follows a comma in db is theirs.
+func tagOf(f reflect.StructField) (name string, optional bool) {
+	if tag, tagged := f.Tag.Lookup("arrow"); tagged {
+		return strings.CutSuffix(tag, ",optional")
+	}
+	name, _, _ = strings.Cut(f.Tag.Get("db"), ",")
+	return name, false
 }
 
 // embedded is the struct whose fields f promotes, if it is such a field. A
