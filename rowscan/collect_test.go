@@ -72,7 +72,7 @@ func TestScanOneSetsAllOrNothing(t *testing.T) {
 
 	for want, dest := range map[string][]any{
 		"given 1 destination for 2 columns":            {&id},
-		"destination 2 is a string: give a poin": {&id, name},
+		"destination 2 is of type string: give a poin": {&id, name},
 		"destination 1 is of type *int64":              {(*int64)(nil), &name},
 		"destination 1: type chan int":           {new(chan int), &name},
 	} {
