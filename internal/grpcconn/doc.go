@@ -20,7 +20,7 @@
 // One goroutine reads the socket for as long as it lives, and makes the messages of
 // each stream of what comes (Receiver), so that a body lands where it stays. Where
 // the socket is one of the system's and has no TLS, it has a buffer only while there
-// is something to read.
+// is something to read, else one of 512 bytes while it waits.
 //
 // Frames to be sent are put together under the lock, in the order of their streams.
 // The goroutine that ends the sending of an RPC writes them to the socket, as far as that takes

@@ -47,14 +47,18 @@ type plan struct {
 	readFirst         int   // requests that are read before anything is answered
 	code              codes.Code
 	text              string
-	cancelAfter       int // replies after which the client gives up; -1: never
+	cancelAfter       int  // replies after which the client gives up; -1: never
+	deadline          bool // the server goes on until the client's deadline
 }
+
+// deadline is that of plans which have one. What is to come before it has come by then.
+const deadline = time.Second
 
 func randomPlan(r *rand.Rand) plan {
 	md := func(name string) metadata.MD {
 		m := metadata.MD{}
 		for i := range r.IntN(3) {
-			m.Append(name+strconv.Itoa(i), string(bytes.Repeat([]byte{'v'}, r.IntN(40))))
+			m.Append(name+strconv.Itoa(i), string(bytes.Repeat([]byte{'v'}, r.IntN(40)<<r.IntN(11))))
 			if r.IntN(3) == 0 {
 				m.Append(name+strconv.Itoa(i)+"-bin", string([]byte{byte(r.Uint32()), 0, 255}[:r.IntN(4)]))
 			}
@@ -65,6 +69,9 @@ func randomPlan(r *rand.Rand) plan {
 		out := make([]int, r.IntN(6))
 		for i := range out {
 			out[i] = r.IntN(1 << r.IntN(19))
+			if r.IntN(40) == 0 {
+				out[i] = r.IntN(1 << 22)
+			}
 		}
 		return out
 	}
@@ -73,8 +80,11 @@ func randomPlan(r *rand.Rand) plan {
 	if r.IntN(3) == 0 {
 		p.code, p.text = codes.Code(1+r.IntN(16)), []string{"", "plain", "per cent % and ünïcode\n", "100%"}[r.IntN(4)]
 	}
-	if r.IntN(5) == 0 {
+	switch r.IntN(10) {
+	case 0, 1:
 		p.cancelAfter = r.IntN(len(p.replies) + 1)
+	case 2:
+		p.deadline = true
 	}
 	return p
 }
@@ -102,6 +112,10 @@ func (p plan) serve(s grpc.ServerStream) error {
 			return err
 		}
 	}
+	if p.deadline {
+		<-s.Context().Done()
+		return status.FromContextError(s.Context().Err()).Err()
+	}
 	if p.code != codes.OK {
 		return status.Error(p.code, p.text)
 	}
@@ -125,6 +139,9 @@ type outcome struct {
 // run is the client's side. The sender and the receiver run beside each other.
 func (p plan) run(ctx context.Context, cc grpc.ClientConnInterface) outcome {
 	ctx, stop := context.WithCancel(ctx)
+	if p.deadline {
+		ctx, stop = context.WithTimeout(ctx, deadline)
+	}
 	defer stop()
 	s, err := cc.NewStream(ctx, both, "/s/m", grpc.ForceCodecV2(bytesCodec{}))
 	if err != nil {
@@ -157,7 +174,7 @@ func (p plan) run(ctx context.Context, cc grpc.ClientConnInterface) outcome {
 	if !errors.Is(err, io.EOF) {
 		o.Code, o.Text = status.Code(err), status.Convert(err).Message()
 	}
-	if p.cancelAfter >= 0 {
+	if p.cancelAfter >= 0 || p.deadline { // either side may have seen the deadline first
 		o.Text, o.Header, o.Trailer = "", nil, nil
 	} else {
 		o.Header, _ = s.Header()
@@ -175,7 +192,7 @@ func (p plan) run(ctx context.Context, cc grpc.ClientConnInterface) outcome {
 // TestLikeGRPCsOwnClient runs random calls by this client and by gRPC's own against gRPC's
 // server: many at once, over one connection each, with windows that they fill.
 func TestLikeGRPCsOwnClient(t *testing.T) {
-	rounds := 20
+	rounds := 30
 	if d, err := time.ParseDuration(os.Getenv("STRESS")); err == nil {
 		rounds = 20 * int(d.Seconds())
 	}
@@ -204,6 +221,10 @@ func TestLikeGRPCsOwnClient(t *testing.T) {
 			raw, err := l.Dial(t.Context(), "")
 			require.NoError(t, err)
 			cfg := testConfig()
+			cfg.MaxMessage = 1 << 22
+			if r.IntN(2) == 0 {
+				cfg.StreamWindow, cfg.ConnWindow = 4<<20, 16<<20
+			}
 			cfg.Marshal = func(_ []byte, v any) ([]byte, error) { return *v.(*[]byte), nil }
 			ours, err := New(t.Context(), raw, cfg)
 			require.NoError(t, err)
@@ -220,6 +241,13 @@ func TestLikeGRPCsOwnClient(t *testing.T) {
 				running.Go(func() { got[i] = p.run(ctx, ours) })
 				running.Go(func() { want[i] = p.run(ctx, theirs) })
 			}
+			goodbye := r.IntN(3) == 0
+			if goodbye {
+				running.Go(func() {
+					time.Sleep(deadline / 2) // those with a deadline are under way
+					server.GracefulStop()
+				})
+			}
 			running.Wait()
 			for i, p := range plans {
 				if p.cancelAfter >= 0 { // how much had come by then, and whether the end had, is chance
@@ -232,6 +260,52 @@ func TestLikeGRPCsOwnClient(t *testing.T) {
 			ours.mu.Lock()
 			defer ours.mu.Unlock()
 			require.Empty(t, ours.mu.streams)
+			if goodbye {
+				require.ErrorContains(t, ours.mu.err, "GOAWAY")
+			}
+		})
+	}
+}
+
+// Pings are no more than a server takes that has set nothing, however calls come and go.
+func TestPingsAreWhatServersTake(t *testing.T) {
+	for seed := range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(seed), 5))
+			l := memnet.New("server:1")
+			server := grpc.NewServer(grpc.ForceServerCodecV2(bytesCodec{}), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+				var m []byte
+				if err := s.RecvMsg(&m); err != nil {
+					return err
+				}
+				time.Sleep(time.Duration(len(m)) * time.Second)
+				return s.SendMsg(&m)
+			}))
+			var serving sync.WaitGroup
+			serving.Go(func() { _ = server.Serve(l) })
+			defer serving.Wait()
+			defer server.Stop()
+			raw, err := l.Dial(t.Context(), "")
+			require.NoError(t, err)
+			cfg := testConfig()
+			cfg.Keepalive, cfg.KeepaliveTimeout = 5*time.Minute+20*time.Second, 20*time.Second
+			c, err := New(t.Context(), raw, cfg)
+			require.NoError(t, err)
+			defer c.Close(time.Second)
+			var calls sync.WaitGroup
+			for range 1 + r.IntN(3) {
+				r := rand.New(rand.NewPCG(r.Uint64(), 5))
+				calls.Go(func() {
+					for range 20 {
+						time.Sleep(time.Duration(r.IntN(600)) * time.Second)
+						if err := c.Invoke(t.Context(), "/s/m", make([]byte, r.IntN(3*3600)), &[]byte{}); err != nil {
+							t.Errorf("seed %d: %v", seed, err)
+							return
+						}
+					}
+				})
+			}
+			calls.Wait()
 		})
 	}
 }

@@ -10,13 +10,18 @@ import (
 )
 
 // readBufferLen is how much is read at once while much is coming, smallReadBuffer while
-// less than that is there: many of it fit into a processor's cache.
+// less than that is there: many of it fit into a processor's cache. idleReadBuffer is what a
+// connection keeps that is no socket of the system's, and cannot be asked whether there is something.
 const (
 	readBufferLen   = 128 << 10
 	smallReadBuffer = 16 << 10
+	idleReadBuffer  = 512
 )
 
-var readBuffers = sync.Pool{New: func() any { b := make([]byte, readBufferLen); return &b }}
+var (
+	readBuffers      = sync.Pool{New: func() any { b := make([]byte, readBufferLen); return &b }}
+	smallReadBuffers = sync.Pool{New: func() any { b := make([]byte, smallReadBuffer); return &b }}
+)
 
 // read reads until the connection ends.
 func (c *Conn) read() {
@@ -28,31 +33,38 @@ func (c *Conn) readAll() error {
 		return c.socket.readAll(c.took)
 	}
 	// A TLS connection keeps what it has decrypted: a small buffer is enough to begin with.
-	small := make([]byte, smallReadBuffer)
+	idle := make([]byte, idleReadBuffer)
 	for {
-		n, err := c.nc.Read(small)
-		if failure := c.took(small[:n], err); failure != nil {
+		n, err := c.nc.Read(idle)
+		if failure := c.took(idle[:n], err); failure != nil {
 			return failure
 		}
-		if n == len(small) {
-			if err := c.readMore(); err != nil {
+		for _, larger := range []struct {
+			buffers *sync.Pool
+			least   int // that is worth another read
+		}{{&smallReadBuffers, idleReadBuffer}, {&readBuffers, smallReadBuffer}} {
+			if n < larger.least {
+				break
+			}
+			if n, err = c.readInto(larger.buffers, larger.least); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// readMore reads into a large buffer for as long as that is of use.
-func (c *Conn) readMore() error {
-	large := readBuffers.Get().(*[]byte)
-	defer readBuffers.Put(large)
+// readInto reads into one of buffers for as long as that brings least bytes, and does not
+// fill it. It returns what the last read has brought.
+func (c *Conn) readInto(buffers *sync.Pool, least int) (int, error) {
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
 	for {
-		n, err := c.nc.Read(*large)
-		if failure := c.took((*large)[:n], err); failure != nil {
-			return failure
+		n, err := c.nc.Read(*buf)
+		if failure := c.took((*buf)[:n], err); failure != nil {
+			return 0, failure
 		}
-		if n < smallReadBuffer {
-			return nil
+		if n < least || n == len(*buf) && n < readBufferLen {
+			return n, nil
 		}
 	}
 }
