@@ -204,7 +204,11 @@ func TestLikeGRPCsOwnClient(t *testing.T) {
 				plans[i] = randomPlan(r)
 			}
 			l := memnet.New("server:1")
-			server := grpc.NewServer(grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxConcurrentStreams(uint32(1+r.IntN(8))),
+			streams, goodbye := 1+r.IntN(8), r.IntN(3) == 0
+			if goodbye {
+				streams = len(plans) // a call that had to wait would find no server, or gRPC's client another
+			}
+			server := grpc.NewServer(grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxConcurrentStreams(uint32(streams)),
 				grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 					md, _ := metadata.FromIncomingContext(s.Context())
 					i, err := strconv.Atoi(md.Get("plan")[0])
@@ -241,7 +245,6 @@ func TestLikeGRPCsOwnClient(t *testing.T) {
 				running.Go(func() { got[i] = p.run(ctx, ours) })
 				running.Go(func() { want[i] = p.run(ctx, theirs) })
 			}
-			goodbye := r.IntN(3) == 0
 			if goodbye {
 				running.Go(func() {
 					time.Sleep(deadline / 2) // those with a deadline are under way
@@ -254,7 +257,11 @@ func TestLikeGRPCsOwnClient(t *testing.T) {
 					require.True(t, slices.Contains([]codes.Code{codes.Canceled, p.code}, got[i].Code), "seed %d: %+v: %+v", seed, p, got[i])
 					continue
 				}
-				require.Equal(t, want[i], got[i], "seed %d: %+v", seed, p)
+				if p.deadline { // how much had come, where it had to wait for other calls, is chance
+					require.Equal(t, codes.DeadlineExceeded, got[i].Code, "seed %d: %+v: %+v", seed, p, got[i])
+					continue
+				}
+				require.Equal(t, want[i], got[i], "seed %d: %.300v", seed, p)
 			}
 			synctest.Wait()
 			ours.mu.Lock()
