@@ -194,6 +194,9 @@ func TestARefusedStreamIsSentOnceMore(t *testing.T) {
 		<-r.done
 		require.Equal(t, codes.Unavailable, status.Code(r.err))
 		require.Equal(t, []string{"begin", "sent", "disowned", "sent", "disowned", "end"}, j.heard())
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		require.Empty(t, c.mu.streams)
 	})
 }
 
