@@ -166,7 +166,11 @@ func (f *frameReader) takePayload(piece []byte) error {
 		return nil
 	}
 	f.got = 0
-	return f.finish(piece)
+	err := f.finish(piece)
+	if cap(f.payload) > minMaxFrame {
+		f.payload = nil
+	}
+	return err
 }
 
 // begin judges the header of a frame.
@@ -187,9 +191,6 @@ func (f *frameReader) begin() error {
 		return f.beginData()
 	default:
 		f.payload = f.payload[:0]
-		if cap(f.payload) > minMaxFrame {
-			f.payload = nil
-		}
 		return nil
 	}
 }

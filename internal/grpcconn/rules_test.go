@@ -251,3 +251,40 @@ func TestDetailsOfAnotherCode(t *testing.T) {
 		require.True(t, bytes.Equal([]byte{0xff}, []byte(decodeMessage("%ff"))))
 	})
 }
+
+// The last number for a call is used, and the connection ends with that call.
+func TestTheLastNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, p := pair(t, testConfig())
+		c.mu.Lock()
+		c.mu.nextID = lastStreamID
+		c.mu.Unlock()
+		r := invoke(soon(t), c, []byte("q"))
+		id := next[*http2.MetaHeadersFrame](p).StreamID
+		require.Equal(t, uint32(lastStreamID), id)
+		ctx, j := observed(soon(t))
+		require.ErrorContains(t, c.Invoke(ctx, "/s/m", []byte{}, &[]byte{}), "no numbers")
+		require.Equal(t, []string{"begin", "end"}, j.heard())
+		p.begin(id)
+		p.message(id, []byte("last"), 100)
+		p.end(id, "0")
+		<-r.done
+		require.NoError(t, r.err)
+		synctest.Wait()
+		require.ErrorContains(t, c.Err(), "no numbers")
+	})
+}
+
+// What a large frame has needed is not kept.
+func TestLargeHeadersKeepNoMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, p := pair(t, testConfig())
+		r := invoke(soon(t), c, nil)
+		id := next[*http2.MetaHeadersFrame](p).StreamID
+		p.headers(id, true, ":status", "200", "content-type", "application/grpc", "grpc-status", "5", "grpc-message", strings.Repeat("long", 100_000))
+		<-r.done
+		require.Equal(t, codes.NotFound, status.Code(r.err))
+		synctest.Wait()
+		require.LessOrEqual(t, cap(c.frames.payload)+cap(c.frames.block), 2*minMaxFrame)
+	})
+}
