@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -202,6 +203,13 @@ func rowOf(b arrow.RecordBatch, i int) ([]any, error) {
 			row[c] = v.Value
 		case *scalar.Float64:
 			row[c] = v.Value
+		case *scalar.Float32:
+			row[c] = float64(v.Value)
+		case *scalar.Uint64:
+			if v.Value > math.MaxInt64 {
+				return nil, fmt.Errorf("parameter or column: %d does not fit BIGINT", v.Value)
+			}
+			row[c] = int64(v.Value)
 		case *scalar.Boolean:
 			row[c] = v.Value
 		case scalar.BinaryScalar:

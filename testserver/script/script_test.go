@@ -212,3 +212,30 @@ func TestItGivesTheAnswersOfItsUser(t *testing.T) {
 	_, err := tryRows(t.Context(), s, "SELECT the answer now")
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+// A parameter arrives as it is, or is refused: of what BIGINT and DOUBLE do not hold, no other number is made.
+func TestItTakesNoNumberForAnother(t *testing.T) {
+	s := session(t, script.New())
+	ask := func(of arrow.DataType, value string) (string, error) {
+		schema := arrow.NewSchema([]arrow.Field{{Name: "x", Type: of}}, nil)
+		params, _, err := array.RecordFromJSON(memory.DefaultAllocator, schema, strings.NewReader(`[{"x":`+value+`}]`))
+		require.NoError(t, err)
+		defer params.Release()
+		r, err := s.Query(t.Context(), "SELECT ?", params)
+		if err != nil {
+			return "", err
+		}
+		defer r.Release()
+		require.True(t, r.Next())
+		return r.RecordBatch().Column(0).ValueStr(0), nil
+	}
+	for of, value := range map[arrow.DataType]string{
+		arrow.PrimitiveTypes.Float32: "1.5", arrow.PrimitiveTypes.Uint64: "9223372036854775807", arrow.PrimitiveTypes.Int8: "-7",
+	} {
+		got, err := ask(of, value)
+		require.NoError(t, err)
+		require.Equal(t, value, got)
+	}
+	_, err := ask(arrow.PrimitiveTypes.Uint64, "9223372036854775808")
+	require.ErrorContains(t, err, "9223372036854775808 does not fit BIGINT")
+}
