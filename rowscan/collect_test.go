@@ -74,7 +74,7 @@ func TestScanOneSetsAllOrNothing(t *testing.T) {
 		"given 1 destination for 2 columns":            {&id},
 		"destination 2 is of type string: give a poin": {&id, name},
 		"destination 1 is of type *int64":              {(*int64)(nil), &name},
-		"destination 1: type chan int":           {new(chan int), &name},
+		"destination 1: type chan int":                 {new(chan int), &name},
 	} {
 		r := twoBatches(t)
 		require.ErrorContains(t, ScanOne(r, dest...), want)

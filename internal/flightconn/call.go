@@ -96,7 +96,7 @@ func (r *rpcCall) rpcContext(ctx context.Context) context.Context {
 
 // statementContext is rpcContext for a GetFlightInfo, PollFlightInfo, DoGet or DoPut.
 // While the server has not ended such an RPC, it may be at work on the statement.
-func (r *rpcCall) statementContext(ctx context.Context) context.Context {
+func (r *rpcCall) statementContext(ctx context.Context) *trackedRPC {
 	return &trackedRPC{Context: ctx, tracker: &r.sends, info: &r.info, carriesStatement: true}
 }
 

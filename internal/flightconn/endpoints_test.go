@@ -376,6 +376,32 @@ func TestAChangeIsExecutedAtOneLocation(t *testing.T) {
 	}
 }
 
+// What other parts of the result have sent says nothing of a location that nobody answers at.
+func TestAChangeOfSeveralPartsPassesOverDeadLocations(t *testing.T) {
+	info := answer(int64Schema, "0", "1", "2", "3")
+	for i, e := range info.Endpoint {
+		uris := []string{"grpc://remote:3"}
+		if i%2 == 1 {
+			uris = []string{"grpc://dead:1", "grpc://remote:3"}
+		}
+		for _, uri := range uris {
+			e.Location = append(e.Location, &pb.Location{Uri: uri})
+		}
+	}
+	inBubble(t, &fake{info: infoOf(info)}, func(b *bubble) {
+		b.net.serve(b, "remote:3", &fake{get: byTicket})
+		b.endpoint.cfg.Dialer = func(ctx context.Context, addr string) (net.Conn, error) {
+			if addr == "dead:1" {
+				time.Sleep(time.Second) // the others are faster
+			}
+			return b.net.dial(ctx, addr)
+		}
+		s, err := b.open().Query(b.Context(), "q", backend.Call{MayChange: true})
+		require.NoError(b, err)
+		require.Equal(b, upTo(40), values(b, s))
+	})
+}
+
 func TestALocationsClientOutlivesItsStreamsAndIsClosedWhenUnused(t *testing.T) {
 	remote := &fake{get: func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
 		if err := sendValues(s, 0, 1); err != nil {

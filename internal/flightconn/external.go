@@ -127,7 +127,7 @@ func (g *ExternalCall) MayUseOwnTransport(endpoint *FlightEndpoint) bool {
 // the endpoint before this one that may use it has sent its first message.
 func (g *ExternalCall) FetchTicket(endpoint *FlightEndpoint, prevOpened <-chan struct{}) (*TicketStream, error) {
 	return fetch(g.ctx, g.call, endpoint, prevOpened, func(ctx context.Context, from rowSource) (*TicketStream, error) {
-		stream, err := from.channel.get(g.call.statementContext(ctx), endpoint.ticket)
+		stream, err := from.channel.get(ctx, endpoint.ticket)
 		if err != nil {
 			return nil, err
 		}

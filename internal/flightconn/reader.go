@@ -74,7 +74,7 @@ func openReader(ctx context.Context, from rowSource, ticket []byte, e *Endpoint,
 // stream.
 func (r *rpcCall) openReader(ctx context.Context, endpoint *FlightEndpoint, prevOpened <-chan struct{}, reserve func(bytes int64) error) (*reader, error) {
 	return fetch(ctx, r, endpoint, prevOpened, func(ctx context.Context, from rowSource) (*reader, error) {
-		return openReader(r.statementContext(ctx), from, endpoint.ticket, r.conn.endpoint, reserve)
+		return openReader(ctx, from, endpoint.ticket, r.conn.endpoint, reserve)
 	})
 }
 

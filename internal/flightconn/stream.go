@@ -192,7 +192,8 @@ type rowSource struct {
 }
 
 // fetch opens the stream of one endpoint: here, or at the first of its
-// locations that has it. open is given a context that ends with rowSource.end.
+// locations that has it. open is given the context of one RPC (statementContext), which
+// ends with rowSource.end.
 //
 // The next location is tried only while nothing was delivered, which open
 // decides by what it returns: a *reader has the schema, a *TicketStream the
@@ -224,8 +225,7 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, pre
 		if own && failures.ownErr != nil {
 			continue
 		}
-		sent := r.sends.count.Load()
-		got, err := fetchAt(ctx, r, uri, prevOpened, open)
+		got, asked, err := fetchAt(ctx, r, uri, prevOpened, open)
 		if err == nil {
 			return got, nil
 		}
@@ -233,7 +233,7 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, pre
 			return none, withExpiry(endpoint, err)
 		}
 		failures.add(uri, err, own)
-		if r.mayChange && r.sends.count.Load() > sent && !turnedAway(err) {
+		if r.mayChange && asked && !turnedAway(err) {
 			tried = i + 1
 			break
 		}
@@ -242,24 +242,25 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, pre
 	return none, withExpiry(endpoint, failures.err())
 }
 
-// fetchAt opens the stream at one location. A location that may not be asked,
-// or cannot be reached, has sent nothing. Where open succeeds, its caller must
-// call rowSource.end; where it fails, that has been done.
-func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, prevOpened <-chan struct{}, open func(context.Context, rowSource) (T, error)) (T, error) {
-	var none T
+// fetchAt opens the stream at one location. asked says that the request may have reached
+// it. A location that may not be asked, or cannot be reached, has sent nothing. Where open
+// succeeds, its caller must call rowSource.end; where it fails, that has been done.
+func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, prevOpened <-chan struct{}, open func(context.Context, rowSource) (T, error)) (got T, asked bool, err error) {
 	if r.conn.isOwnLocation(uri) {
 		if err := awaitTurn(ctx, prevOpened); err != nil {
-			return none, err
+			return got, false, err
 		}
-		return open(ctx, rowSource{channel: r.conn.channel, end: func() {}})
+		rpc := r.statementContext(ctx)
+		got, err = open(rpc, rowSource{channel: r.conn.channel, end: func() {}})
+		return got, rpc.sendCounted.Load(), err
 	}
 	at, err := r.conn.cfg().resolveLocation(uri)
 	if err != nil {
-		return none, err
+		return got, false, err
 	}
 	l, err := r.conn.endpoint.locations.acquire(ctx, at)
 	if err != nil {
-		return none, err
+		return got, false, err
 	}
 	// The location counts as used until the stream has ended, or its result.
 	ctx, end := context.WithCancel(ctx)
@@ -268,12 +269,13 @@ func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, prevOpened <-ch
 	if at.getsCredentials {
 		ch.id = r.conn.id
 	}
-	got, err := open(ctx, rowSource{channel: ch, location: redactLocation(uri), end: end})
+	rpc := r.statementContext(ctx)
+	got, err = open(rpc, rowSource{channel: ch, location: redactLocation(uri), end: end})
 	if err != nil {
 		end()
 		if code := status.Code(err); !at.getsCredentials && (code == codes.Unauthenticated || code == codes.PermissionDenied) {
 			err = fmt.Errorf("%w (credentials do not go to other hosts; Config.Locations decides)", err)
 		}
 	}
-	return got, err
+	return got, rpc.sendCounted.Load(), err
 }
