@@ -31,6 +31,7 @@ type dataReceiver struct {
 	n     int // bytes of the field that have not come
 	at    int // in the body
 	size  int // of the body, once it is whole
+	come  int // bytes of bodies, of the stream
 	whole []byte
 	any   bool // the message is not as servers send it: all of it is kept in whole
 }
@@ -99,7 +100,7 @@ func (r *dataReceiver) beginField() {
 	case tagBody:
 		r.message.release()
 		r.dst, r.at, r.size = toBody, 0, int(size)
-		r.message.body = newBody(min(r.size, eagerBody))
+		r.message.body = newBody(min(r.size, max(eagerBody, bodyGrowth*r.come)))
 	default:
 		r.giveUpIf(true)
 		return
@@ -116,15 +117,16 @@ func (r *dataReceiver) store(p []byte) {
 			r.growBody(r.at + len(p))
 		}
 		r.at += copy(r.message.body.Bytes()[r.at:], p)
+		r.come += len(p)
 	case toNowhere:
 	}
 }
 
-// eagerBody is how much is taken for a body before anything of it has come: as much as the
-// server may send ahead of us anyway. Of a larger one it grows with what comes, up to
-// bodyGrowth times that.
+// eagerBody is how much is taken for a body before anything of it has come. A larger one is
+// given bodyGrowth times what has come of the stream, and grows with what comes: a stream whose
+// batches are large has theirs copied in its beginning alone.
 const (
-	eagerBody  = streamWindow
+	eagerBody  = 2 * streamWindow
 	bodyGrowth = 4
 )
 

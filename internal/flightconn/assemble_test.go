@@ -91,6 +91,21 @@ func TestABodyThatIsAnnouncedTakesNoMemory(t *testing.T) {
 	}
 }
 
+// A stream that has had much is not made to copy the next.
+func TestALargeBodyIsNotCopiedAgainAndAgain(t *testing.T) {
+	r := &dataReceiver{}
+	data := marshal(&pb.FlightData{DataBody: make([]byte, 3*eagerBody)})
+	for n := range 2 {
+		r.Start(len(data))
+		r.Write(data[:100])
+		require.Equal(t, n == 1, r.message.body.Len() == 3*eagerBody)
+		r.Write(data[100:])
+		m, err := r.Finish()
+		require.NoError(t, err)
+		m.(*dataMessage).release()
+	}
+}
+
 // A body that is larger than what is taken at first is whole.
 func TestALargeBody(t *testing.T) {
 	for _, size := range []int{eagerBody - 1, eagerBody, eagerBody + 1, 5*eagerBody + 3} {
