@@ -8,7 +8,6 @@ import (
 	"github.com/apache/arrow-adbc/go/adbc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
@@ -27,29 +26,13 @@ func toADBC(err error) error {
 	if errors.As(err, &driver) {
 		e.VendorCode, e.SqlState, e.Details = driver.VendorCode, driver.SqlState, driver.Details
 	} else if s, ok := status.FromError(err); ok {
-		e.VendorCode, e.Details = int32(s.Code()), details(s)
+		e.VendorCode, e.Details = int32(s.Code()), adbcconn.StatusDetails(s)
 	}
 	var ours *flightpool.Error
 	if errors.As(err, &ours) && len(ours.SQLState) == len(e.SqlState) {
 		copy(e.SqlState[:], ours.SQLState)
 	}
 	return adbcconn.WithCause(e, err)
-}
-
-// details are those of a status, under the name of the trailer in which they
-// come.
-func details(s *status.Status) []adbc.ErrorDetail {
-	const name = "grpc-status-details-bin"
-	var out []adbc.ErrorDetail
-	for _, detail := range s.Details() {
-		switch detail := detail.(type) {
-		case proto.Message:
-			out = append(out, &adbc.ProtobufErrorDetail{Name: name, Message: detail})
-		case error: // of a kind that this program does not know
-			out = append(out, &adbc.TextErrorDetail{Name: name, Detail: detail.Error()})
-		}
-	}
-	return out
 }
 
 // adbcStatus is the driver's own code where there is one, unless the caller's

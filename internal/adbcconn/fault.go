@@ -8,6 +8,7 @@ import (
 	"github.com/apache/arrow-adbc/go/adbc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/flightconn"
@@ -102,6 +103,22 @@ func statusOf(e adbc.Error) (*status.Status, bool) {
 		return nil, false
 	}
 	return status.New(codes.Code(e.VendorCode), strings.TrimPrefix(e.Msg, "[FlightSQL] ")), true
+}
+
+// StatusDetails are those of a status as ADBC's errors have them, under the name of the
+// trailer in which they come.
+func StatusDetails(s *status.Status) []adbc.ErrorDetail {
+	const name = "grpc-status-details-bin"
+	var out []adbc.ErrorDetail
+	for _, detail := range s.Details() {
+		switch detail := detail.(type) {
+		case proto.Message:
+			out = append(out, &adbc.ProtobufErrorDetail{Name: name, Message: detail})
+		case error: // of a kind that this program does not know
+			out = append(out, &adbc.TextErrorDetail{Name: name, Detail: detail.Error()})
+		}
+	}
+	return out
 }
 
 // faultOf classifies what a driver of any kind returned. ADBC's codes are

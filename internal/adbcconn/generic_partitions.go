@@ -157,13 +157,18 @@ func (r *partitionedRows) Retain() {}
 // Release is part of array.RecordReader.
 func (r *partitionedRows) Release() { r.closeCurrent() }
 
-// streamError is the error that the driver makes of one of its stream's.
+// streamError is the error that the driver makes of one of its stream's, but for headers
+// of the server's, which the stream does not tell.
 func streamError(err error) error {
 	if _, ok := adbcError(err); ok {
 		return err
 	}
 	s := status.Convert(err)
-	return adbc.Error{Msg: fmt.Sprintf("[FlightSQL] %s (%s; DoGet)", s.Message(), s.Code()), VendorCode: int32(s.Code()), Code: adbcStatusOf(s.Code())} //nolint:gosec // codes are small
+	return adbc.Error{
+		Msg:        fmt.Sprintf("[FlightSQL] %s (%s; DoGet)", s.Message(), s.Code()),
+		VendorCode: int32(s.Code()), //nolint:gosec // codes are small
+		Code:       adbcStatusOf(s.Code()), Details: StatusDetails(s),
+	}
 }
 
 // adbcStatusOf is ADBC's code for one of gRPC's, as the driver has it.

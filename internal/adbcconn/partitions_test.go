@@ -4,6 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
@@ -133,5 +134,28 @@ func TestAForeignResultWithoutRowsOrSchema(t *testing.T) {
 		f.info = endpointsOf(0, false)
 		_, err = c.Query(t.Context(), "q", backend.Call{})
 		require.ErrorContains(t, err, "neither a schema nor rows")
+	})
+}
+
+// What a stream fails with tells as much as what a request fails with.
+func TestTheErrorOfAForeignStreamHasItsDetails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		detailed, err := status.New(codes.FailedPrecondition, "not now").WithDetails(&pb.Ticket{Ticket: []byte("why")})
+		require.NoError(t, err)
+		f := &fake{info: endpointsOf(1, true)}
+		f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+			w := flight.NewRecordWriter(s, ipc.WithSchema(int64s().Schema()))
+			return w.Close()
+		}
+		c := foreignOn(t, f)
+		f.get = func(*pb.Ticket, pb.FlightService_DoGetServer) error { return detailed.Err() }
+		s, err := c.Query(t.Context(), "q", backend.Call{})
+		if err == nil {
+			_, err = ints(t, s)
+		}
+		require.Equal(t, codes.FailedPrecondition, status.Code(err))
+		var e adbc.Error
+		require.ErrorAs(t, err, &e)
+		require.Len(t, e.Details, 1)
 	})
 }
