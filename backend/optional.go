@@ -16,6 +16,13 @@ type ContextErrorWrapper interface {
 	WrapContextError(status error) error
 }
 
+// HandleNamer is a Prepared that tells the server's handle of it, so that one shows which
+// the server has given twice.
+type HandleNamer interface {
+	// Handle is empty where the server has given another for the parameters.
+	Handle() string
+}
+
 // QueryRepeater is a Conn whose server may execute a query twice: to tell its
 // schema and to give its rows.
 type QueryRepeater interface {

@@ -154,6 +154,17 @@ type Config struct {
 	// goroutines, and must not keep s.
 	OnConnect func(ctx context.Context, s *SessionHandle) error
 
+	// StatementCache is how many prepared statements each connection keeps for calls of the
+	// pool with parameters, at most 1,000 (off). Such a call takes three round trips then
+	// in place of five once its text is known. It is for reads alone, without Headers and not with
+	// RetryNever: a statement that the server refuses, since it has forgotten it or a
+	// table has changed, is prepared again within the call, and so a read that fails
+	// by itself is sent twice. Borrowers see none of them. A session that leaves
+	// anything to undo, or a call that is cut, has them closed; they end with their connection. Not with
+	// DisableRetry or ResetNone. A server that answers parameters with another handle, and
+	// other backends than the pool's own, keep none.
+	StatementCache int
+
 	// LeakAfter reports results and sessions that are out for longer, once,
 	// with the stack of their borrower (off).
 	LeakAfter time.Duration

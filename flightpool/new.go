@@ -91,6 +91,9 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	if cfg.OnConnect != nil {
 		p.policy.Kept = new(session.Kept)
 	}
+	if cfg.StatementCache > 0 {
+		p.policy.Statements = session.NewStatements(cfg.StatementCache)
+	}
 	conns.Check, conns.Hooks, conns.Watch, conns.ExpiresAt = p.check, p.wrapHooks(), watchLoss, cfg.expiresAt
 	var err error
 	if p.conns, err = reservoir.New(conns); err != nil {

@@ -68,6 +68,7 @@ func (p *FlightSQLPool) verifyNew(ctx context.Context, c backend.Conn) error {
 
 func (p *FlightSQLPool) closeConn(c backend.Conn) error {
 	p.policy.Kept.Forget(c)
+	p.policy.Statements.Forget(c)
 	return c.Close()
 }
 

@@ -54,6 +54,7 @@ import (
 //	open_retry                                  OpenRetry: deadline, never, always
 //	on_return                                   OnReturn: auto, discard, none
 //	disable_retry, leak_after                   DisableRetry, LeakAfter
+//	statement_cache                             StatementCache
 //	token, session_header                       Auth: BearerAuth; SessionHeader
 //	tls_insecure_skip_verify                    TLS: InsecureSkipVerify
 //
@@ -108,6 +109,7 @@ var fields = option.Table[Config]{
 	durationField{Name: "GuardWindow", Key: "guard_window", At: func(c *Config) *time.Duration { return &c.GuardWindow }, Read: parseDuration},
 	durationField{Name: "DefaultQueryTimeout", Key: "query_timeout", At: func(c *Config) *time.Duration { return &c.DefaultQueryTimeout }, Read: parseDuration, Check: option.HasUnit},
 	durationField{Name: "LeakAfter", Key: "leak_after", At: func(c *Config) *time.Duration { return &c.LeakAfter }, Read: parseDuration},
+	intField{Name: "StatementCache", Key: "statement_cache", At: func(c *Config) *int { return &c.StatementCache }, Read: count},
 	boolField{Name: "DisableRetry", Key: "disable_retry", At: func(c *Config) *bool { return &c.DisableRetry }, Read: option.Bool},
 	option.Field[Config, Exhaustion]{Name: "OnExhausted", Key: "on_exhausted", At: func(c *Config) *Exhaustion { return &c.OnExhausted }, Read: parseExhaustion},
 	option.Field[Config, OpenRetry]{Name: "OpenRetry", Key: "open_retry", At: func(c *Config) *OpenRetry { return &c.OpenRetry }, Read: option.Choice("always, deadline, never", OpenRetryAlways, OpenRetryTimed, OpenRetryNever)},
@@ -178,6 +180,9 @@ func (c Config) resolve() (Config, error) {
 	return c, errjoin.Join(faults...)
 }
 
+// maxStatementCache bounds Config.StatementCache.
+const maxStatementCache = 1000
+
 // faults finds what is wrong with lists of texts and with headers. The
 // reservoir's own check covers sizes and lifetimes.
 func (c Config) faults() []error {
@@ -185,6 +190,9 @@ func (c Config) faults() []error {
 	for i, name := range c.Cancel.Actions {
 		fault(strings.TrimSpace(name) == "", "Cancel.Actions: name %d is empty", i)
 	}
+	fault(c.StatementCache > maxStatementCache, "StatementCache: %d is more than %d", c.StatementCache, maxStatementCache)
+	fault(c.StatementCache > 0 && c.DisableRetry, "StatementCache: not with DisableRetry, since a statement that the server has forgotten is prepared again")
+	fault(c.StatementCache > 0 && c.OnReturn.String() == ResetNone.String(), "StatementCache: not with ResetNone, by which borrowers may change what a statement means")
 	for i, sql := range c.OnReturn.Statements() {
 		fault(strings.TrimSpace(sql) == "", "OnReturn: statement %d is empty", i)
 	}

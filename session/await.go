@@ -127,6 +127,7 @@ func (c *call) completeOnServer(o outcome) outcome {
 			o.interruptedBy = errReleasedEarly
 		}
 	}
+	c.keepStatement(o)
 	stmt := c.ownStatement()
 	if stmt == nil || c.s.conn.Lost() != nil {
 		return o

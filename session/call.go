@@ -110,6 +110,7 @@ type call struct {
 		callerGoneClosed bool  // callerGone is closed
 		result           *QueryResult
 		prepared         backend.Prepared // a statement of the call's own, which ends with it
+		kept             *keptStatement   // the same, to be kept if the call ends well: see Statements
 	}
 }
 

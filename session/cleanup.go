@@ -199,7 +199,7 @@ func (s *SessionHandle) wasUsed(d sideEffects) bool {
 // needsCleaning reports whether the session was left in a state that the next borrower
 // must not get, or may have been. The lock is held.
 func (s *SessionHandle) needsCleaning() bool {
-	return s.mu.tx.openOnServer() || len(s.mu.prepared) > 0 || s.mu.needsProbe || s.mu.proof.stmt != nil || s.mustReset(s.mu.sideEffects)
+	return s.mu.tx.openOnServer() || len(s.mu.prepared) > 0 || s.mu.needsProbe || s.mu.dropKept || s.mu.proof.stmt != nil || s.mustReset(s.mu.sideEffects)
 }
 
 // discardsUsed reports whether the connection is closed because it was used.
@@ -215,6 +215,7 @@ func (s *SessionHandle) discardsUsed(d sideEffects) bool {
 func (s *SessionHandle) cleanSession() error {
 	s.mu.Lock()
 	tx, d, needsProbe, needsCleaning := s.mu.tx, s.mu.sideEffects, s.mu.needsProbe, s.needsCleaning()
+	dropKept := s.mu.dropKept || d.any()
 	// From here on a prepared statement of the handle answers that it is closed.
 	prepared := s.mu.prepared
 	s.mu.prepared = nil
@@ -231,6 +232,9 @@ func (s *SessionHandle) cleanSession() error {
 	}
 	start := time.Now()
 	err := s.closeTxAndStatements(ctx, tx, prepared)
+	if err == nil && dropKept { // they may mean something else by what was changed, and changed back
+		err = s.closeKept(ctx)
+	}
 	if err == nil && s.mustReset(d) {
 		err = s.reset(ctx, d)
 	}

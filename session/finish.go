@@ -37,6 +37,9 @@ type outcome struct {
 // already. What fails later, behind the caller, aborts an open transaction or costs the
 // connection, and reaches it so.
 func (c *call) finish(o outcome) error {
+	if o.unread == nil {
+		c.keepStatement(o)
+	}
 	if o.unread == nil && c.ownStatement() == nil {
 		return c.end(o)
 	}
@@ -147,6 +150,7 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 			s.mu.discardReason = e
 		}
 		tx := s.mu.tx
+		s.mu.dropKept = s.policy.Statements != nil // a Prepare that was cut may have left a handle that nobody knows
 		s.mu.Unlock()
 		s.startCancel(c, tx)
 		return

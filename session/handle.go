@@ -48,6 +48,7 @@ type SessionHandle struct {
 		discardReason error         // why the connection must not be reused, or nil
 		needsProbe    bool          // the connection must prove itself before reuse
 		strayTx       bool          // a statement that failed may have left a transaction of its own
+		dropKept      bool          // no prepared statement may be kept on the connection: see Statements
 		closing       bool          // Close came while a call was under way
 		releaseConn   func(error)   // gives the connection back; nil once done
 

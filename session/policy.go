@@ -48,6 +48,9 @@ type Policy struct {
 	// Kept has the connections whose sessions were prepared. Nil: none are.
 	Kept *Kept
 
+	// Statements has the prepared statements that are kept. Nil: none are.
+	Statements *Statements
+
 	// Allocator holds what the handle itself builds. Nil: the default one.
 	Allocator memory.Allocator
 

@@ -106,6 +106,9 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 	if !params.given() {
 		return s.openResult(c, func(ctx context.Context) (backend.Stream, error) { return s.conn.Query(ctx, sql, c.backendCall) })
 	}
+	if s.mayKeepStatement(opts, script, params) {
+		return s.openResult(c, func(ctx context.Context) (backend.Stream, error) { return s.queryKept(ctx, c, sql, params) })
+	}
 	return s.openResult(c, func(ctx context.Context) (stream backend.Stream, err error) {
 		err = s.withOwnStatement(ctx, c, sql, params, func(stmt backend.Prepared, rows arrow.RecordBatch) error {
 			stream, err = stmt.Query(ctx, rows, c.backendCall)

@@ -26,7 +26,7 @@ import (
 // up, and closed if the driver returns after all.
 //
 // What is the database's own cannot be set here: Auth, TLS, Headers, Locations, Dialer,
-// DialOptions, Traffic, Allocator, MaxMessage, Cancel.Actions and Layer of cfg must be
+// DialOptions, Traffic, StatementCache, Allocator, MaxMessage, Cancel.Actions and Layer of cfg must be
 // zero. For ADBC's Flight SQL driver use Open: with New the pool cannot see
 // that driver dial again, and with that lose the session. See the package
 // comment for what is done about it.
@@ -63,6 +63,7 @@ func checkUnusedFields(cfg flightpool.Config) error {
 		{"Locations", cfg.Locations != nil},
 		{"Dialer", cfg.Dialer != nil},
 		{"DialOptions", cfg.DialOptions != nil},
+		{"StatementCache", cfg.StatementCache != 0},
 		{"Traffic", cfg.Traffic != nil},
 		{"Allocator", cfg.Allocator != nil},
 		{"MaxMessage", cfg.MaxMessage != 0},

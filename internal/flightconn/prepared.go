@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"sync"
@@ -33,6 +34,7 @@ type prepared struct {
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
 		handle []byte // replaced when a bind is answered by another
+		bound  bool   // that has happened
 		closed bool
 	}
 }
@@ -70,6 +72,16 @@ func (p *prepared) ParameterSchema() *arrow.Schema { return p.params }
 
 // ResultSchema is part of backend.ResultDescriber.
 func (p *prepared) ResultSchema() *arrow.Schema { return p.rows }
+
+// Handle is part of backend.HandleNamer.
+func (p *prepared) Handle() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.bound {
+		return ""
+	}
+	return string(p.mu.handle)
+}
 
 // Query is part of backend.Prepared. Parameters are bound by a round trip of
 // their own; without any the handle's last binding stands, which some servers
@@ -159,6 +171,7 @@ func (p *prepared) bind(ctx context.Context, r *rpcCall, handle []byte, params a
 	}
 	if updated := result.GetPreparedStatementHandle(); updated != nil {
 		p.mu.Lock()
+		p.mu.bound = p.mu.bound || !bytes.Equal(p.mu.handle, updated)
 		p.mu.handle = updated
 		p.mu.Unlock()
 		handle = updated

@@ -23,6 +23,8 @@
 // With a line such as "onconnect plain" Config.OnConnect prepares each session, and what
 // is run in any other breaks a promise.
 //
+// With a line such as "statements 2" Config.StatementCache keeps so many, which "find K" uses.
+//
 // With "backend open" or "backend new" the pool is that of adbcpool.Open or New, of whose
 // driver it is known that it dials again by itself; with "backend grpc" gRPC's own client is the
 // transport of flightpool.New's.

@@ -113,6 +113,14 @@ func generate(seed uint64) program {
 		}
 		p.steps = slices.Insert(p.steps, g.IntN(len(p.steps)), restart)
 	}
+	if (p.backend == "" || p.backend == "grpc") && g.IntN(2) == 0 {
+		p.keeps = 1 + g.IntN(3)
+		for range 3 + g.IntN(8) {
+			find := g.deadline(step{verb: "find", args: []string{g.key(), g.pick("1", "2", "3", "4")}})
+			find.beside = g.mixed && g.IntN(4) == 0
+			p.steps = slices.Insert(p.steps, g.IntN(len(p.steps)+1), find)
+		}
+	}
 	skip := strings.Fields(os.Getenv("PROVE_SKIP"))
 	p.steps = slices.DeleteFunc(p.steps, func(s step) bool { return slices.Contains(skip, s.verb) })
 	return p

@@ -16,6 +16,7 @@ type program struct {
 	check   time.Duration // Config.HealthCheck.Interval, negative: off
 	prepare string        // how Config.OnConnect prepares each session, empty: not at all
 	backend string        // open, new: the pool is adbcpool's of that name; grpc: flightpool.New's over gRPC's own client; empty: flightpool.New's
+	keeps   int           // Config.StatementCache
 	steps   []step
 }
 
@@ -55,6 +56,9 @@ func (p program) String() string {
 	if p.backend != "" {
 		fmt.Fprintf(&b, "backend %s\n", p.backend)
 	}
+	if p.keeps != 0 {
+		fmt.Fprintf(&b, "statements %d\n", p.keeps)
+	}
 	for _, s := range p.steps {
 		fmt.Fprintln(&b, s)
 	}
@@ -79,6 +83,8 @@ func parse(text string) (program, error) {
 			p.prepare = words[1]
 		case words[0] == "backend" && len(words) == 2:
 			p.backend = words[1]
+		case words[0] == "statements" && len(words) == 2:
+			p.keeps, err = strconv.Atoi(words[1])
 		case words[0] == "max" && len(words) == 2:
 			p.max, err = strconv.Atoi(words[1])
 		case words[0] == "min" && len(words) == 2:

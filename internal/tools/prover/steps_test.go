@@ -82,6 +82,8 @@ func (w *world) doPool(s step) {
 		w.batch(s, nil, w.pool)
 	case "read":
 		w.read(s, nil, w.pool)
+	case "find":
+		w.find(s)
 	case "slow", "keepslow":
 		w.slow(s, nil, w.pool)
 	case "look":
@@ -384,6 +386,30 @@ func (w *world) read(s step, a *actor, q statements) {
 		return nil
 	})
 	w.judge(s, a, err)
+}
+
+// find has a parameter, and one of several texts, of which each answers with its number.
+func (w *world) find(s step) {
+	err := w.call(s, func(ctx context.Context) error {
+		res, err := w.pool.Query(ctx, fmt.Sprintf("SELECT ?, %d", s.num(1)), s.num(0))
+		if err != nil {
+			return err
+		}
+		defer res.Release()
+		n := 0
+		for res.Next() {
+			for _, row := range numbers(res.RecordBatch()) {
+				if n++; n > 1 || len(row) != 2 || row[0] != s.num(0) || row[1] != s.num(1) {
+					w.breaks("wrong rows", "%q: %v", s, row)
+				}
+			}
+		}
+		if res.Err() == nil && n != 1 {
+			w.breaks("short result", "%q: %d rows and no error", s, n)
+		}
+		return res.Err()
+	})
+	w.judge(s, nil, err)
 }
 
 func (w *world) slow(s step, a *actor, q statements) {

@@ -154,7 +154,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	w.evicts = w.evicts || p.backend == "new" && !w.calm // its driver dials again
 	opts := testserver.Options{Profile: profile, Engine: w.db, Listen: testserver.InMemory, GRPC: slices.Concat(cheapServer, w.answers.options())}
 	cfg := flightpool.Config{MaxSize: p.max, MinIdle: p.min}
-	cfg.HealthCheck.Interval = p.check
+	cfg.HealthCheck.Interval, cfg.StatementCache = p.check, p.keeps
 	if cfg.MinIdle == 0 {
 		cfg.MinIdle = -1
 	}

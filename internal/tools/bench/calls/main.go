@@ -16,6 +16,7 @@
 //	select1_1, select1_8, select1_64  SELECT 1 and its one row, from so many goroutines, on at most 8 connections
 //	select1_8_deadline                the same, each call with a deadline
 //	params_8                          the same with a parameter, by a prepared statement for each call
+//	params_8_kept                     the same, with Config.StatementCache
 //	prepared_8                        the same by one that each goroutine has prepared before
 //	fetch_2k, 16k, 64k, 256k          two BIGINT columns in batches of so many rows, one reader
 //	fetch_wide                        40 columns of ten types in batches of 16k rows

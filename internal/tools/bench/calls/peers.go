@@ -52,8 +52,14 @@ func count(r array.RecordReader) (n int64, err error) {
 
 type ours struct{ pool *flightpool.FlightSQLPool }
 
-func newOurs(uri string, size int) client {
-	pool, err := flightpool.New(context.Background(), uri, flightpool.Config{MaxSize: size})
+func newOurs(uri string, size int) client { return newPool(uri, flightpool.Config{MaxSize: size}) }
+
+func newKeeping(uri string, size int) client {
+	return newPool(uri, flightpool.Config{MaxSize: size, StatementCache: 10})
+}
+
+func newPool(uri string, cfg flightpool.Config) client {
+	pool, err := flightpool.New(context.Background(), uri, cfg)
 	must(err)
 	return ours{pool}
 }

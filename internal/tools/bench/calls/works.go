@@ -24,6 +24,7 @@ var works = []work{
 	{name: "select1_8_deadline", unit: "us/call", run: calls(8, 3000, time.Minute, select1)},
 	{name: "select1_64", unit: "us/call", run: calls(64, 3000, 0, select1)},
 	{name: "params_8", unit: "us/call", run: calls(8, 2000, 0, withParam)},
+	{name: "params_8_kept", unit: "us/call", run: keeping(calls(8, 2000, 0, withParam))},
 	{name: "prepared_8", unit: "us/call", run: calls(8, 2000, 0, prepared)},
 	{name: "fetch_2k", unit: "us/batch", run: fetch("ints", 2048, 6000, "")},
 	{name: "fetch_16k", unit: "us/batch", run: fetch("ints", 16384, 1500, "")},
@@ -54,6 +55,16 @@ func withParam(c client) (func(context.Context) error, func()) {
 func prepared(c client) (func(context.Context) error, func()) {
 	run, end := c.(preparer).prepare(context.Background(), oneRow)
 	return func(ctx context.Context) error { return wanted(1)(run(ctx, 7)) }, end
+}
+
+// keeping has the pool keep its prepared statements.
+func keeping(run func(peer, string) result) func(peer, string) result {
+	return func(p peer, uri string) result {
+		if p.name == peers[0].name {
+			p.make = newKeeping
+		}
+		return run(p, uri)
+	}
 }
 
 // calls makes n calls from several goroutines.

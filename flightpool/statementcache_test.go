@@ -1,0 +1,175 @@
+package flightpool
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+const (
+	ofTable = "SELECT * FROM t WHERE a = ?"
+	ofOther = "SELECT * FROM u WHERE a = ?"
+	itself  = "SELECT ?"
+)
+
+// keeping runs f on a server of the profile, with two tables, a pool of one connection that keeps two
+// statements, and a count of those that were prepared.
+func keeping(t *testing.T, profile testserver.Profile, f func(r *rig, prepared func() int)) {
+	inBubble(t, profile, Config{MaxSize: 1, StatementCache: 2}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		r.exec("CREATE TABLE u (a BIGINT)")
+		r.exec("INSERT INTO t VALUES (1), (2)")
+		count := r.srv.Faults().Set(testserver.Fault{On: testserver.OnPrepare, Do: testserver.Do(func() {})})
+		f(r, count.Fired)
+	})
+}
+
+// rowsOf is how many rows a call has given.
+func (r *rig) rowsOf(sql string, args ...any) int {
+	r.Helper()
+	res, err := r.pool.Query(r.Context(), sql, args...)
+	require.NoError(r, err)
+	defer res.Release()
+	n := 0
+	for res.Next() {
+		n += int(res.RecordBatch().NumRows())
+	}
+	require.NoError(r, res.Err())
+	synctest.Wait()
+	return n
+}
+
+func (r *rig) openOnServer() int { synctest.Wait(); return r.srv.Ledger().Snapshot().Prepared }
+
+func TestAStatementIsKeptForLaterCalls(t *testing.T) {
+	keeping(t, testserver.Strict(), func(r *rig, prepared func() int) {
+		for _, arg := range []int{1, 7, 2} {
+			require.Equal(r, map[bool]int{true: 1}[arg < 3], r.rowsOf(ofTable, arg))
+		}
+		require.Equal(r, 1, prepared())
+		var n int64
+		require.NoError(r, r.pool.QueryRow(r.Context(), ofTable, 2).Scan(&n)) // which reads no further than the row
+		synctest.Wait()
+		require.EqualValues(r, 2, n)
+		require.Equal(r, 1, prepared())
+
+		require.Equal(r, 0, r.rowsOf(ofOther, 1))
+		require.Equal(r, 1, r.rowsOf(ofTable, 1))
+		require.Equal(r, 1, r.rowsOf(itself, 1)) // in place of the one that was not used for longest
+		require.Equal(r, 2, r.openOnServer())
+		require.Equal(r, 3, prepared())
+		require.Equal(r, 1, r.rowsOf(ofTable, 1))
+		require.Equal(r, 3, prepared())
+		require.Equal(r, 0, r.rowsOf(ofOther, 1))
+		require.Equal(r, 4, prepared())
+
+		require.NoError(r, drained(r.pool.QueryWithOptions(r.Context(), ofOther, QueryOptions{Args: []any{1}, Retry: RetryNever})))
+		require.Equal(r, 5, prepared(), "what must not be repeated is prepared by its call")
+	})
+}
+
+// Whatever may have changed what a statement means has it closed, and so has what fails.
+func TestAStatementIsNotKept(t *testing.T) {
+	for name, between := range map[string]func(r *rig){
+		"parameters of another type": func(r *rig) { _ = drained(r.pool.Query(r.Context(), ofTable, "x")) },
+		"a session that was changed": func(r *rig) {
+			s := r.session()
+			_, err := s.Update(r.Context(), "SET colour = 'red'")
+			require.NoError(r, err)
+			require.NoError(r, s.Close())
+			require.Zero(r, r.openOnServer())
+		},
+		"a call that is cut": func(r *rig) {
+			ctx, stop := context.WithTimeout(r.Context(), ms)
+			defer stop()
+			require.Error(r, drained(r.pool.Query(ctx, "SELECT sleep('1m')")))
+			time.Sleep(time.Minute)
+			require.Zero(r, r.openOnServer())
+		},
+		"a reading that fails": func(r *rig) {
+			r.srv.Faults().Set(testserver.Fault{On: testserver.OnBatch, SQL: ofTable, Times: 1, Do: testserver.Fail(codes.InvalidArgument, "no")})
+			_ = drained(r.pool.Query(r.Context(), ofTable, 1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keeping(t, testserver.Strict(), func(r *rig, prepared func() int) {
+				require.Equal(r, 1, r.rowsOf(ofTable, 1))
+				between(r)
+				before := prepared()
+				require.LessOrEqual(r, r.openOnServer(), 1)
+				require.Equal(r, 1, r.rowsOf(ofTable, 1))
+				require.Equal(r, before+1, prepared())
+			})
+		})
+	}
+	keeping(t, testserver.Strict(), func(r *rig, prepared func() int) {
+		require.Equal(r, 1, r.rowsOf(ofTable, 1))
+		none := ints("1")
+		defer none.Release()
+		res, err := r.pool.QueryWithParams(r.Context(), ofTable, none)
+		_ = drained(res, err)
+		require.Equal(r, 2, prepared(), "the parameters of before could stand")
+	})
+}
+
+// What the server refuses is prepared again within the call.
+func TestAStatementThatTheServerRefusesIsPreparedAgain(t *testing.T) {
+	for _, on := range []testserver.Point{testserver.OnDoPut, testserver.OnGetFlightInfo} {
+		keeping(t, testserver.Strict(), func(r *rig, prepared func() int) {
+			require.Equal(r, 1, r.rowsOf(ofTable, 1))
+			once := r.srv.Faults().Set(testserver.Fault{On: on, Times: 1, Do: testserver.Fail(codes.InvalidArgument, "no such statement")})
+			require.Equal(r, 1, r.rowsOf(ofTable, 2))
+			require.Equal(r, 1, once.Fired())
+			require.Equal(r, 2, prepared())
+			require.Equal(r, 1, r.openOnServer())
+			r.srv.Faults().Set(testserver.Fault{On: on, Do: testserver.Fail(codes.InvalidArgument, "no such statement")})
+			require.Error(r, drained(r.pool.Query(r.Context(), ofTable, 1)))
+			require.Equal(r, 3, prepared(), "once")
+		})
+	}
+}
+
+// A server that replaces a session gives the handles of the old one again. No call has the
+// rows of another statement.
+func TestKeptStatementsOfAReplacedSession(t *testing.T) {
+	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake(), testserver.Dremio()} {
+		for _, first := range []string{ofTable, ofOther, itself} {
+			t.Run(profile.Name+" "+first, func(t *testing.T) {
+				keeping(t, profile, func(r *rig, _ func() int) {
+					require.Equal(r, 1, r.rowsOf(ofTable, 1))
+					require.Equal(r, 0, r.rowsOf(ofOther, 1))
+					r.srv.Faults().EvictSessions()
+					want := map[string]int{ofTable: 1, ofOther: 0, itself: 1}
+					for _, sql := range []string{first, ofOther, ofTable, ofOther, itself} {
+						res, err := r.pool.Query(r.Context(), sql, 1)
+						if err != nil {
+							continue // that the session is gone may be said
+						}
+						n := 0
+						for res.Next() {
+							n += int(res.RecordBatch().NumRows())
+						}
+						if res.Err() == nil {
+							require.Equal(r, want[sql], n, sql)
+						}
+						res.Release()
+						synctest.Wait()
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestStatementCacheNeedsRepetition(t *testing.T) {
+	for _, cfg := range []Config{{StatementCache: 1001}, {StatementCache: 1, DisableRetry: true}, {StatementCache: 1, OnReturn: ResetNone}} {
+		_, err := New(t.Context(), "grpc://server:1", cfg)
+		require.ErrorContains(t, err, "StatementCache: ")
+	}
+}
