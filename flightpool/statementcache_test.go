@@ -77,7 +77,12 @@ func TestAStatementIsKeptForLaterCalls(t *testing.T) {
 // Whatever may have changed what a statement means has it closed, and so has what fails.
 func TestAStatementIsNotKept(t *testing.T) {
 	for name, between := range map[string]func(r *rig){
-		"parameters of another type": func(r *rig) { _ = drained(r.pool.Query(r.Context(), ofTable, "x")) },
+		"a table that was changed": func(r *rig) {
+			r.exec("DROP TABLE t")
+			r.exec("CREATE TABLE t (a BIGINT, b BIGINT)")
+			r.exec("INSERT INTO t VALUES (1, 1)")
+			require.Equal(r, 1, r.rowsOf(ofTable, 1)) // as the server has it now
+		},
 		"a session that was changed": func(r *rig) {
 			s := r.session()
 			_, err := s.Update(r.Context(), "SET colour = 'red'")
@@ -115,6 +120,19 @@ func TestAStatementIsNotKept(t *testing.T) {
 		res, err := r.pool.QueryWithParams(r.Context(), ofTable, none)
 		_ = drained(res, err)
 		require.Equal(r, 2, prepared(), "the parameters of before could stand")
+
+		require.Equal(r, 1, r.rowsOf(itself, 1))
+		require.Equal(r, 1, r.rowsOf(itself, 2))
+		require.Equal(r, 3, prepared())
+		require.Equal(r, 1, r.rowsOf(itself, "2"))
+		require.Equal(r, 4, prepared(), "parameters of another type")
+	})
+	renewing := testserver.Strict()
+	renewing.RenewHandles = true
+	keeping(t, renewing, func(r *rig, prepared func() int) {
+		require.Equal(r, 1, r.rowsOf(ofTable, 1))
+		require.Equal(r, 1, r.rowsOf(ofTable, 2))
+		require.Equal(r, 2, prepared(), "its handle stands for the parameters")
 	})
 }
 

@@ -114,11 +114,21 @@ func generate(seed uint64) program {
 		p.steps = slices.Insert(p.steps, g.IntN(len(p.steps)), restart)
 	}
 	if (p.backend == "" || p.backend == "grpc") && g.IntN(2) == 0 {
-		p.keeps = 1 + g.IntN(3)
+		p.keeps = 1 + g.IntN(4)
 		for range 3 + g.IntN(8) {
 			find := g.deadline(step{verb: "find", args: []string{g.key(), g.pick("1", "2", "3", "4")}})
 			find.beside = g.mixed && g.IntN(4) == 0
 			p.steps = slices.Insert(p.steps, g.IntN(len(p.steps)+1), find)
+		}
+		if at := g.IntN(len(p.steps)); g.IntN(3) == 0 { // a session that counts its handles begins anew
+			for _, text := range []string{g.pick("1", "2"), g.pick("3", "4"), "", g.pick("1", "2"), g.pick("3", "4"), g.pick("1", "2", "3", "4")} {
+				again := step{verb: "evict"}
+				if text != "" {
+					again = step{verb: "find", args: []string{g.key(), text}}
+				}
+				p.steps = slices.Insert(p.steps, at, again)
+				at++
+			}
 		}
 	}
 	skip := strings.Fields(os.Getenv("PROVE_SKIP"))
