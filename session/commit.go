@@ -52,7 +52,8 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 		tx.hasChanged = false // a refused COMMIT ends a transaction, too, and has said what that means
 	}
 	rollback := s.rollBack(ctx, tx)
-	return &refusedCommit{refusal: err, rollback: rollback, left: left || s.txState().leftByServer != nil}
+	left = left || s.txState().leftByServer != nil || rollback != nil && s.mayHaveStored(tx) // nobody has said that it was not left
+	return &refusedCommit{refusal: err, rollback: rollback, left: left}
 }
 
 // recordCommitReply takes the server's word on a commit, and returns the caller's
