@@ -14,7 +14,9 @@
 // alone: which columns fit is not judged there, since a union or an any may
 // hold another type in each row. Then, for each row, valueOf undoes the
 // encodings of a column and gives a value of some kind, and the setter takes it
-// or says why not. A setter therefore knows Go types and kinds, and, but for
+// or says why not. Where column and field are of common types, a batch's values
+// are copied without either (directCopy), which leaves NULL and what does not
+// fit to them. A setter therefore knows Go types and kinds, and, but for
 // setDuration, no Arrow arrays; value.go knows Arrow arrays and no Go types.
 //
 // A value arrives exactly or not at all. What would have to be rounded, cut off
@@ -33,6 +35,7 @@
 //
 //	rows.go, fields.go       plans and the loop over rows; which fields a struct has
 //	set.go, set_nested.go    values into Go types
+//	direct.go                values of common types, without reflection
 //	value.go                 what a value is, of any array
 //	govalue.go, text.go      values as any, and errors; values as text and JSON
 //	maps.go                  rows without a type

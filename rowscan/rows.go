@@ -88,6 +88,7 @@ func Rows[T any](r Result) iter.Seq2[T, error] {
 				yield(none, err)
 				return
 			}
+			plan.bind(dst, batch)
 			for i := range int(batch.NumRows()) {
 				v = none
 				if err := plan.fill(dst, batch, i); err != nil {
@@ -120,6 +121,7 @@ type rowPlan struct {
 type columnPlan struct {
 	field
 	column int
+	direct directCopy // of the batch at hand, or nil
 }
 
 // planRow plans rows of type t for the columns of schema. A struct that takes a
@@ -185,7 +187,7 @@ func planFields(fields []field, columns []arrow.Field) ([]columnPlan, error) {
 		}
 		if name := f.Name; ok {
 			f.Name = columns[at].Name
-			plan = append(plan, columnPlan{f, at})
+			plan = append(plan, columnPlan{field: f, column: at})
 		} else if !f.Optional {
 			faults = append(faults, fmt.Errorf("field %s: the result has no column %q", f.GoName, name))
 		}
@@ -209,6 +211,9 @@ func (p rowPlan) fill(dst reflect.Value, batch arrow.RecordBatch, row int) error
 	}
 	for i := range p.columns {
 		c := &p.columns[i]
+		if c.direct != nil && c.direct(row) {
+			continue
+		}
 		v := valueOf(batch.Column(c.column), row)
 		if err := c.set(c.locate(dst), v); err != nil {
 			return fmt.Errorf("column %q: %w", c.Name, err)

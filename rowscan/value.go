@@ -227,8 +227,7 @@ func (v *value) bool() bool     { return v.num != 0 }
 // bytes is a binary value in the memory of its column.
 func (v *value) bytes() []byte { return v.col.(interface{ Value(int) []byte }).Value(v.row) }
 
-// time is a date or a timestamp. One whose zone this machine does not know is
-// in UTC: the instant is the same.
+// time is a date or a timestamp.
 func (v *value) time() time.Time {
 	switch a := v.col.(type) {
 	case *array.Date32:
@@ -238,12 +237,17 @@ func (v *value) time() time.Time {
 	default:
 		ts := v.col.(*array.Timestamp)
 		t := ts.DataType().(*arrow.TimestampType)
-		at := ts.Value(v.row).ToTime(t.Unit)
-		if zone, err := t.GetZone(); err == nil {
-			at = at.In(zone)
-		}
-		return at
+		return ts.Value(v.row).ToTime(t.Unit).In(zoneOf(t))
 	}
+}
+
+// zoneOf is the zone of a timestamp, UTC where this machine does not know it: the instant
+// is the same.
+func zoneOf(t *arrow.TimestampType) *time.Location {
+	if zone, err := t.GetZone(); err == nil {
+		return zone
+	}
+	return time.UTC
 }
 
 // decimal is a decimal value. Not ok means that Decimal cannot hold it.

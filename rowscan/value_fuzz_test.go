@@ -95,7 +95,9 @@ func checkColumn(t *testing.T, col arrow.Array, want []any) map[reflect.Type]int
 			set, err := made.of(to)
 			require.NoError(t, err, to)
 			dst := reflect.New(to).Elem()
-			if set(dst, valueOf(col, row)) != nil {
+			failed := set(dst, valueOf(col, row)) != nil
+			checkDirect(t, col, row, dst, failed)
+			if failed {
 				if mustFit(to, valueOf(col, row), logical) {
 					t.Errorf("%s: %v does not fit %s: %v", col.DataType(), logical, to, set(dst, valueOf(col, row)))
 				}
@@ -108,6 +110,32 @@ func checkColumn(t *testing.T, col arrow.Array, want []any) map[reflect.Type]int
 		}
 	}
 	return fits
+}
+
+// checkDirect holds the directCopy of a value, where there is one, against what the setter
+// has set.
+func checkDirect(t *testing.T, col arrow.Array, row int, set reflect.Value, failed bool) {
+	t.Helper()
+	dst := reflect.New(set.Type())
+	direct := directOf(dst.Interface(), col)
+	switch {
+	case direct == nil:
+	case !direct(row):
+		require.True(t, dst.Elem().IsZero(), "%s to %s: set, and said not to be", col.DataType(), set.Type())
+	default:
+		require.False(t, failed, "%s to %s: %v must not fit", col.DataType(), set.Type(), dst.Elem().Interface())
+		want, _ := bitsOfFloat(set)
+		got, isFloat := bitsOfFloat(dst.Elem())
+		require.True(t, isFloat && got == want || reflect.DeepEqual(set.Interface(), dst.Elem().Interface()), "%s to %s: %v instead of %v", col.DataType(), set.Type(), dst.Elem().Interface(), set.Interface())
+	}
+}
+
+// bitsOfFloat tells NaN from NaN.
+func bitsOfFloat(v reflect.Value) (uint64, bool) {
+	if v.Kind() == reflect.Float64 {
+		return math.Float64bits(v.Float()), true
+	}
+	return 0, false
 }
 
 // mustFit reports whether a value may not be refused.
