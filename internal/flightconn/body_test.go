@@ -69,7 +69,7 @@ func numbered(t testing.TB, batches int) (messages []*pb.FlightData) {
 			b.Field(0).(*array.Int64Builder).Append(int64(n))
 			b.Field(1).(*array.StringBuilder).Append(string(rune('A' + n)))
 		}
-		out, err := e.encode(b.NewRecordBatch())
+		out, err := e.flightData(b.NewRecordBatch())
 		require.NoError(t, err)
 		messages = append(messages, out...)
 	}

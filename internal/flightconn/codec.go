@@ -59,14 +59,18 @@ func (wireCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 // marshalMessage and unmarshalMessage are what wireCodec is for a transport of our own, whose messages lie
 // in one piece.
-func marshalMessage(buf []byte, v any) ([]byte, error) {
+func marshalMessage(buf []byte, v any) (data []byte, rest [][]byte, err error) {
 	switch m := v.(type) {
 	case encodedMessage:
-		return m, nil
+		return m, nil, nil
+	case *putMessage:
+		data, err = m.appendHead(buf)
+		return data, m.body, err
 	case proto.Message:
-		return proto.MarshalOptions{}.MarshalAppend(buf, m)
+		data, err = proto.MarshalOptions{}.MarshalAppend(buf, m)
+		return data, nil, err
 	default:
-		return nil, fmt.Errorf("%T is no message", v)
+		return nil, nil, fmt.Errorf("%T is no message", v)
 	}
 }
 

@@ -38,7 +38,7 @@ func dictionaryStreams(t testing.TB) (streams [][]*pb.FlightData) {
 				}
 				indices.AppendValues([]int8{0, 2, 1, int8(n - 1)}, []bool{true, true, false, true})
 				column := array.NewDictionaryArray(kind, indices.NewArray(), dictionary.NewArray())
-				messages, err := e.encode(array.NewRecordBatch(schema, []arrow.Array{column}, 4))
+				messages, err := e.flightData(array.NewRecordBatch(schema, []arrow.Array{column}, 4))
 				require.NoError(t, err)
 				stream = append(stream, messages...)
 			}

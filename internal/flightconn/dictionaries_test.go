@@ -45,12 +45,12 @@ func nestedBatch(t testing.TB, inner []int8, texts ...string) arrow.RecordBatch 
 // replaced, which must neither change the batch before nor go unchecked.
 func TestABatchKeepsItsNestedDictionaries(t *testing.T) {
 	enc := newEncoder(nil, nestedSchema, DefaultRequestLimit)
-	one, err := enc.encode(nestedBatch(t, []int8{0, 1, 2}, "a", "b", "c"))
+	one, err := enc.flightData(nestedBatch(t, []int8{0, 1, 2}, "a", "b", "c"))
 	require.NoError(t, err)
 	require.Len(t, one, 4) // schema, inner and outer dictionary, batch
-	same, err := enc.encode(nestedBatch(t, []int8{0, 1, 2}, "x", "y", "z"))
+	same, err := enc.flightData(nestedBatch(t, []int8{0, 1, 2}, "x", "y", "z"))
 	require.NoError(t, err)
-	fewer, err := enc.encode(nestedBatch(t, []int8{0, 0, 0}, "x"))
+	fewer, err := enc.flightData(nestedBatch(t, []int8{0, 0, 0}, "x"))
 	require.NoError(t, err)
 	mem := memory.NewCheckedAllocator(memory.DefaultAllocator)
 	defer mem.AssertSize(t, 0)

@@ -8,7 +8,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
-	"google.golang.org/protobuf/proto"
 )
 
 // tooLargeError says that something cannot be sent in one message. Where
@@ -30,14 +29,17 @@ func (e *tooLargeError) Error() string {
 // measured, not estimated: a message that is too large is encoded again with
 // fewer rows, and its first encoding is dropped.
 //
+// The messages are valid as long as their batch, whose memory their bodies are in. What the
+// writer makes anew for them, such as offsets that begin with zero, is memory of Go's own:
+// the writer gives it up, and does not use it again.
+//
 // It belongs to one goroutine, and close must be called.
 type encoder struct {
 	limit   int
 	writer  *ipc.Writer
-	pending []*pb.FlightData     // what the writer wrote last
+	pending []*putMessage        // what the writer wrote last
 	desc    *pb.FlightDescriptor // goes with the first message
 	rows    int64                // to try next, 0 at the start
-	spare   [][]byte             // memory of bodies that nobody reads any more
 }
 
 // newEncoder makes an encoder for one DoPut. desc tells the server what the
@@ -51,15 +53,15 @@ func newEncoder(desc *pb.FlightDescriptor, schema *arrow.Schema, limit int, opts
 
 // encode returns the messages of a batch, split by rows as needed; those of the
 // schema and of dictionaries precede the first that needs them. It does not
-// release batch, and the messages share no memory with it.
+// release batch.
 //
 // How many rows go into a message is kept from one batch to the next, so that
 // most batches of a stream are not encoded twice. A batch without rows is one
 // message without rows. An error is Arrow's, or a *tooLargeError for a single
 // row, schema or dictionary; the encoder is of no use after one, since a
 // dictionary that the writer has given out is not sent.
-func (e *encoder) encode(batch arrow.RecordBatch) ([]*pb.FlightData, error) {
-	var out []*pb.FlightData
+func (e *encoder) encode(batch arrow.RecordBatch) ([]*putMessage, error) {
+	var out []*putMessage
 	total := batch.NumRows()
 	if e.rows == 0 {
 		e.rows = max(total, 1)
@@ -73,7 +75,7 @@ func (e *encoder) encode(batch arrow.RecordBatch) ([]*pb.FlightData, error) {
 		// They stay although the batch may have to be encoded again: the writer
 		// does not give them twice.
 		out = append(out, before...)
-		switch size := proto.Size(message); {
+		switch size := message.size(); {
 		case size <= e.limit:
 			out = append(out, message)
 			if to == total {
@@ -86,7 +88,6 @@ func (e *encoder) encode(batch arrow.RecordBatch) ([]*pb.FlightData, error) {
 		case to-from <= 1:
 			return nil, &tooLargeError{what: fmt.Sprintf("row %d", from), size: size, limit: e.limit}
 		default: // aim a little below what the size so far suggests
-			e.reuse(message)
 			e.rows = max(1, min((to-from)/2, (to-from)*int64(e.limit)*9/10/int64(size)))
 		}
 	}
@@ -96,7 +97,7 @@ func (e *encoder) encode(batch arrow.RecordBatch) ([]*pb.FlightData, error) {
 // The writer gives the schema with the first call, and a dictionary whenever it
 // differs from the one that was sent. They cannot be split, so that a large one
 // is an error.
-func (e *encoder) slice(batch arrow.RecordBatch, from, to int64) (before []*pb.FlightData, message *pb.FlightData, err error) {
+func (e *encoder) slice(batch arrow.RecordBatch, from, to int64) (before []*putMessage, message *putMessage, err error) {
 	part := batch.NewSlice(from, to)
 	defer part.Release()
 	e.pending = nil
@@ -106,7 +107,7 @@ func (e *encoder) slice(batch arrow.RecordBatch, from, to int64) (before []*pb.F
 	last := len(e.pending) - 1
 	before, message = e.pending[:last], e.pending[last]
 	for _, m := range before {
-		if size := proto.Size(m); size > e.limit {
+		if size := m.size(); size > e.limit {
 			return nil, nil, &tooLargeError{what: "a schema or dictionary", size: size, limit: e.limit}
 		}
 	}
@@ -116,26 +117,15 @@ func (e *encoder) slice(batch arrow.RecordBatch, from, to int64) (before []*pb.F
 // close releases what the writer holds. It writes nothing that is sent.
 func (e *encoder) close() { _ = e.writer.Close() }
 
-// keepPending keeps a message, whose buffers the writer releases afterwards.
+// keepPending keeps a message. Its header is the writer's to use again.
 func (e *encoder) keepPending(header []byte, writeBody func(io.Writer) error) error {
-	var body bytes.Buffer
-	if n := len(e.spare); n > 0 {
-		body, e.spare = *bytes.NewBuffer(e.spare[n-1]), e.spare[:n-1]
-	}
-	if err := writeBody(&body); err != nil {
+	m := &putMessage{desc: e.desc, header: bytes.Clone(header)}
+	if err := writeBody(m); err != nil {
 		return err
 	}
-	e.pending = append(e.pending, &pb.FlightData{FlightDescriptor: e.desc, DataHeader: bytes.Clone(header), DataBody: body.Bytes()})
+	e.pending = append(e.pending, m)
 	e.desc = nil
 	return nil
-}
-
-// reuse takes the memory of a message that was sent, or never is, for a later one.
-func (e *encoder) reuse(m *pb.FlightData) {
-	if body := m.DataBody; cap(body) > 0 {
-		m.DataBody = nil
-		e.spare = append(e.spare, body[:0])
-	}
 }
 
 // PayloadFunc is an ipc.PayloadWriter: it is given each message, as its header and what

@@ -16,7 +16,16 @@ func split(t testing.TB, batch arrow.RecordBatch, limit int) ([]*pb.FlightData, 
 	t.Helper()
 	e := newEncoder(describe(&pb.CommandGetCatalogs{}), batch.Schema(), limit)
 	defer e.close()
-	return e.encode(batch)
+	return e.flightData(batch)
+}
+
+// flightData is encode for those who read what it gives.
+func (e *encoder) flightData(batch arrow.RecordBatch) (out []*pb.FlightData, err error) {
+	messages, err := e.encode(batch)
+	for _, m := range messages {
+		out = append(out, m.flightData())
+	}
+	return out, err
 }
 
 // A message may be as large as the limit, and not a byte larger.

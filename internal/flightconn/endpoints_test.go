@@ -516,7 +516,7 @@ func TestLengthsThatWouldExhaustMemoryAreRefused(t *testing.T) {
 	e := newEncoder(nil, int64Schema, DefaultRequestLimit, ipc.WithLZ4())
 	batch := int64Batch(make([]int64, 1000)...)
 	defer batch.Release()
-	chunks, err := e.encode(batch)
+	chunks, err := e.flightData(batch)
 	require.NoError(t, err)
 	e.close()
 	binary.LittleEndian.PutUint64(chunks[1].DataBody, 1<<40) // the decompressed size

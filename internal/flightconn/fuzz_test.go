@@ -149,7 +149,7 @@ func encoded(t testing.TB) []*pb.FlightData {
 	defer e.close()
 	batch := int64Batch(1, 2, 3)
 	defer batch.Release()
-	out, err := e.encode(batch)
+	out, err := e.flightData(batch)
 	if err != nil {
 		t.Fatal(err)
 	}

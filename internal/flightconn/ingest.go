@@ -42,27 +42,23 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 	}
 	e := newEncoder(desc, rows.Schema(), c.cfg().RequestLimit, compression(opts.Compression)...)
 	defer e.close()
-	n, err := r.putCount(ctx, e.source(ctx, rows, c.transport.own != nil))
+	n, err := r.putCount(ctx, e.source(ctx, rows))
 	if err != nil {
 		return 0, r.wrapError(backend.StageExecute, err)
 	}
 	return n, nil
 }
 
-// source encodes rows as they are asked for. With reuse into the memory of the messages
-// before, which nobody looks at by then: gRPC's own client may show them to others later.
+// source encodes rows as they are asked for. The reader is asked for its next batch when
+// all messages of the one before were sent, and not before.
 //
 // ctx is looked at between two batches alone, since a reader cannot be
 // interrupted. A reader that fails ends the RPC without its end being sent, so
 // that the server does not take what came before for all.
-func (e *encoder) source(ctx context.Context, rows array.RecordReader, reuse bool) messageSource {
-	var ready []*pb.FlightData
-	var sent *pb.FlightData
+func (e *encoder) source(ctx context.Context, rows array.RecordReader) messageSource {
+	var ready []*putMessage
 	ended := false
-	return func() (*pb.FlightData, error) {
-		if sent != nil && reuse {
-			e.reuse(sent)
-		}
+	return func() (*putMessage, error) {
 		for len(ready) == 0 && !ended {
 			if err := ctx.Err(); err != nil {
 				return nil, err
@@ -83,8 +79,9 @@ func (e *encoder) source(ctx context.Context, rows array.RecordReader, reuse boo
 		if len(ready) == 0 {
 			return nil, nil
 		}
-		sent, ready = ready[0], ready[1:]
-		return sent, nil
+		next := ready[0]
+		ready = ready[1:]
+		return next, nil
 	}
 }
 

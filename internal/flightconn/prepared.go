@@ -180,9 +180,8 @@ func (p *prepared) bind(ctx context.Context, r *rpcCall, handle []byte, params a
 }
 
 // encodeParams makes the messages of a bind, all of them, so that a row that
-// cannot be sent is found while nothing has been. They take the memory of the
-// rows once more until they are sent.
-func (r *rpcCall) encodeParams(cmd proto.Message, params arrow.RecordBatch) ([]*pb.FlightData, error) {
+// cannot be sent is found while nothing has been.
+func (r *rpcCall) encodeParams(cmd proto.Message, params arrow.RecordBatch) ([]*putMessage, error) {
 	desc, err := r.descriptor(cmd)
 	if err != nil {
 		return nil, err

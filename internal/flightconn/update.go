@@ -25,7 +25,7 @@ func (c *Conn) Update(ctx context.Context, sql string, call backend.Call) (int64
 	if err != nil {
 		return 0, r.wrapError(backend.StageExecute, err)
 	}
-	n, err := r.putCount(ctx, fixedMessages(&pb.FlightData{FlightDescriptor: desc}))
+	n, err := r.putCount(ctx, fixedMessages(&putMessage{desc: desc}))
 	if err != nil {
 		return 0, r.wrapError(backend.StageExecute, err)
 	}
@@ -33,13 +33,13 @@ func (c *Conn) Update(ctx context.Context, sql string, call backend.Call) (int64
 }
 
 // messageSource gives the messages of a DoPut one after another, then nil. It
-// is asked for the next when the one before was given to gRPC, and not again
-// after nil or an error.
-type messageSource func() (*pb.FlightData, error)
+// is asked for the next when the one before was given to the transport, which needs its
+// memory no longer, and not again after nil or an error.
+type messageSource func() (*putMessage, error)
 
 // fixedMessages feeds messages that are all there.
-func fixedMessages(messages ...*pb.FlightData) messageSource {
-	return func() (*pb.FlightData, error) {
+func fixedMessages(messages ...*putMessage) messageSource {
+	return func() (*putMessage, error) {
 		if len(messages) == 0 {
 			return nil, nil
 		}
@@ -73,7 +73,7 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource) (putAnswers, 
 	var received *callback.Call[struct{}]
 	endedEarly := false
 	for message != nil {
-		if err := stream.Send(message); eof.Reached(err) {
+		if err := r.sendPut(stream, message); eof.Reached(err) {
 			endedEarly = true // the server has answered already: Recv has it
 			break
 		} else if err != nil {
@@ -101,6 +101,14 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource) (putAnswers, 
 		err = malformed("the server ended the stream, as if all were well, before everything was sent")
 	}
 	return answers, err
+}
+
+// sendPut sends a message in the form that the connection's transport knows.
+func (r *rpcCall) sendPut(stream pb.FlightService_DoPutClient, message *putMessage) error {
+	if r.conn.transport.own == nil {
+		return stream.Send(message.flightData())
+	}
+	return stream.SendMsg(message)
 }
 
 // putAnswers is what a DoPut was answered by. A bind is answered by one

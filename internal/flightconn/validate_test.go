@@ -71,7 +71,7 @@ var texts4 = map[arrow.Type][]string{
 func send(t testing.TB, batch arrow.RecordBatch, opts ...ipc.Option) []*pb.FlightData {
 	e := newEncoder(nil, batch.Schema(), DefaultRequestLimit, opts...)
 	defer e.close()
-	out, err := e.encode(batch)
+	out, err := e.flightData(batch)
 	require.NoError(t, err)
 	return out
 }

@@ -32,10 +32,11 @@ type Config struct {
 	// without it: there is no TLS between. Nil: connection is used for everything.
 	Socket net.Conn
 
-	// Marshal and Unmarshal are the form of messages on the wire. Marshal may use the memory
-	// of buf, which is empty. Of an RPC that sends several messages what it returns for one
-	// is the buf of a later one. What Unmarshal is given is the message's to keep.
-	Marshal   func(buf []byte, message any) ([]byte, error)
+	// Marshal and Unmarshal are the form of messages on the wire. What is sent is data, for
+	// which Marshal may use the memory of buf, which is empty, and then each of rest, which is
+	// not looked at any more once the sending returns. Of an RPC that sends several messages the data
+	// of one is the buf of a later one. What Unmarshal is given is the message's to keep.
+	Marshal   func(buf []byte, message any) (data []byte, rest [][]byte, err error)
 	Unmarshal func(data []byte, message any) error
 
 	// Observe is who hears of the RPC that ctx is the context of. It is not nil.

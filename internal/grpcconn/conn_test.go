@@ -321,9 +321,9 @@ func TestABulkLoadUsesItsMemoryAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := testConfig()
 		var bufs []int
-		cfg.Marshal = func(buf []byte, v any) ([]byte, error) {
+		cfg.Marshal = func(buf []byte, v any) ([]byte, [][]byte, error) {
 			bufs = append(bufs, cap(buf))
-			return append(buf, v.([]byte)...), nil
+			return append(buf, v.([]byte)...), nil, nil
 		}
 		c, p := pair(t, cfg, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
 		require.NoError(t, p.framer.WriteWindowUpdate(0, 1<<30))

@@ -16,7 +16,7 @@ func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts 
 	if err != nil {
 		return err
 	}
-	data, err := c.cfg.Marshal(nil, args)
+	data, rest, err := c.cfg.Marshal(nil, args)
 	if err != nil {
 		return internalStatus("a message that cannot be encoded: " + err.Error())
 	}
@@ -24,7 +24,7 @@ func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts 
 	if err != nil {
 		return err
 	}
-	_ = s.send(data, true) // an RPC that is over is received below
+	_ = s.send(data, rest, true) // an RPC that is over is received below
 	err = s.receiveOne(reply)
 	o.report(s)
 	return err

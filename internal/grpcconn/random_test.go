@@ -229,7 +229,7 @@ func TestLikeGRPCsOwnClient(t *testing.T) {
 			if r.IntN(2) == 0 {
 				cfg.StreamWindow, cfg.ConnWindow = 4<<20, 16<<20
 			}
-			cfg.Marshal = func(_ []byte, v any) ([]byte, error) { return *v.(*[]byte), nil }
+			cfg.Marshal = func(_ []byte, v any) ([]byte, [][]byte, error) { return *v.(*[]byte), nil, nil }
 			ours, err := New(t.Context(), raw, cfg)
 			require.NoError(t, err)
 			defer ours.Close(time.Second)

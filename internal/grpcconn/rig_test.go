@@ -64,12 +64,12 @@ func observed(ctx context.Context) (context.Context, *journal) {
 func testConfig() Config {
 	return Config{
 		Authority: "server:1", UserAgent: "test", MaxMessage: 1 << 20, StreamWindow: 1 << 16, ConnWindow: 1 << 17,
-		Marshal: func(_ []byte, v any) ([]byte, error) {
+		Marshal: func(_ []byte, v any) ([]byte, [][]byte, error) {
 			b, ok := v.([]byte)
 			if !ok {
-				return nil, fmt.Errorf("%T is no message", v)
+				return nil, nil, fmt.Errorf("%T is no message", v)
 			}
-			return b, nil
+			return b, nil, nil
 		},
 		Unmarshal: func(data []byte, v any) error { *v.(*[]byte) = data; return nil },
 		Observe: func(ctx context.Context) Observer {

@@ -18,13 +18,13 @@ import (
 // error then: whoever has sent all goes on to receive, and io.EOF of the sending would pass for
 // the end of what is received.
 func (s *Stream) SendMsg(message any) error {
-	data, err := s.conn.cfg.Marshal(s.encoded[:0], message)
+	data, rest, err := s.conn.cfg.Marshal(s.encoded[:0], message)
 	if err != nil {
 		err = internalStatus("a message that cannot be encoded: " + err.Error())
 		s.abort(err)
 		return err
 	}
-	if err := s.send(data, s.single); err != nil && (!s.single || !eof.Reached(err)) {
+	if err := s.send(data, rest, s.single); err != nil && (!s.single || !eof.Reached(err)) {
 		return err
 	}
 	if s.sentCount > 1 { // the first may be sent again
@@ -47,13 +47,17 @@ func (s *Stream) CloseSend() error {
 
 // send puts a message into out, as much of it at a time as the windows allow. last says that
 // nothing comes after it.
-func (s *Stream) send(data []byte, last bool) error {
-	if uint64(len(data)) > 1<<32-1 {
-		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes is longer than gRPC can say", len(data))
+func (s *Stream) send(data []byte, rest [][]byte, last bool) error {
+	size := len(data)
+	for _, piece := range rest {
+		size += len(piece)
+	}
+	if uint64(size) > 1<<32-1 {
+		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes is longer than gRPC can say", size)
 	}
 	var prefix [prefixLen]byte
-	binary.BigEndian.PutUint32(prefix[1:], uint32(len(data)))
-	head, whole := prefix[:], data
+	binary.BigEndian.PutUint32(prefix[1:], uint32(size))
+	m := unsent{piece: prefix[:], data: data, rest: rest, left: prefixLen + size}
 	c := s.conn
 	for {
 		c.mu.Lock()
@@ -62,21 +66,19 @@ func (s *Stream) send(data []byte, last bool) error {
 			return io.EOF
 		}
 		s.sent = nil
-		for n := s.room(len(head) + len(data)); n > 0; n = s.room(len(head) + len(data)) {
+		for n := s.room(m.left); n > 0; n = s.room(m.left) {
 			flags := byte(0)
-			if s.sentEnd = last && n == len(head)+len(data); s.sentEnd {
+			if s.sentEnd = last && n == m.left; s.sentEnd {
 				flags = flagEndStream
 			}
 			c.mu.out = appendFrameHeader(c.mu.out, n, frameData, flags, s.id)
-			fromHead := min(n, len(head))
-			c.mu.out = append(append(c.mu.out, head[:fromHead]...), data[:n-fromHead]...)
-			head, data = head[fromHead:], data[n-fromHead:]
+			c.mu.out = m.appendTo(c.mu.out, n)
 			s.sendWindow -= int64(n)
 			c.mu.sendWindow -= int64(n)
 		}
-		if len(head)+len(data) == 0 {
-			if s.sentCount++; s.sentCount == 1 {
-				s.sent = whole
+		if m.left == 0 {
+			if s.sentCount++; s.sentCount == 1 && len(rest) == 0 {
+				s.sent = data
 			}
 			if last {
 				c.flush()
@@ -93,6 +95,31 @@ func (s *Stream) send(data []byte, last bool) error {
 		case <-changed:
 		case <-s.ctx.Done():
 			s.cancel()
+		}
+	}
+}
+
+// unsent is what is left to send of a message: piece, then data, then rest.
+type unsent struct {
+	piece, data []byte
+	rest        [][]byte
+	left        int
+}
+
+// appendTo moves n bytes of those left to b.
+func (m *unsent) appendTo(b []byte, n int) []byte {
+	m.left -= n
+	for {
+		taken := min(n, len(m.piece))
+		b = append(b, m.piece[:taken]...)
+		m.piece = m.piece[taken:]
+		switch n -= taken; {
+		case n == 0:
+			return b
+		case m.data != nil:
+			m.piece, m.data = m.data, nil
+		default:
+			m.piece, m.rest = m.rest[0], m.rest[1:]
 		}
 	}
 }
