@@ -159,14 +159,23 @@ type Call struct {
 
 // Operation is what the server knows a running call by. The backend sets its
 // name as soon as the server has told it, the cancel chain reads it.
-type Operation struct{ name atomic.Value }
+//
+// INVARIANT: the name is that of what the call has sent last, or there is none. What the
+// server says of an earlier one would pass for the end of a statement that runs.
+type Operation struct{ name atomic.Pointer[any] }
 
 // SetName records the backend's own name of the operation (for example the
-// FlightInfo). All names of one operation have the same type. A nil Operation
-// ignores it.
+// FlightInfo). A nil Operation ignores it.
 func (o *Operation) SetName(name any) {
 	if o != nil {
-		o.name.Store(name)
+		o.name.Store(&name)
+	}
+}
+
+// ForgetName is for a call that sends its statement anew, before it does.
+func (o *Operation) ForgetName() {
+	if o != nil {
+		o.name.Store(nil)
 	}
 }
 
@@ -175,7 +184,10 @@ func (o *Operation) Name() any {
 	if o == nil {
 		return nil
 	}
-	return o.name.Load()
+	if name := o.name.Load(); name != nil {
+		return *name
+	}
+	return nil
 }
 
 // IngestMode tells what to do with the target table of an Ingest.

@@ -141,6 +141,7 @@ func (s *SessionHandle) queryKept(ctx context.Context, c *call, sql string, para
 			return stream, err
 		}
 		c.setOwnStatement(nil)
+		c.operation.ForgetName()
 		if err := st.stmt.Close(ctx); err != nil && backend.FaultIn(err) != backend.FaultStatement {
 			return nil, err
 		}

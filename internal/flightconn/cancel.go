@@ -171,8 +171,8 @@ func isReply(err error) bool {
 func (c *Conn) cancelFlightInfo(ctx context.Context, client pb.FlightServiceClient, info *Info) (cancel.Outcome, error) {
 	var reply pb.CancelFlightInfoResult
 	err := c.encodedAction(ctx, client, flight.CancelFlightInfoActionType, submessage(fieldCancelInfo, info.encoded), &reply)
-	if status.Code(err) == codes.NotFound && client == c.flight && info.Len() > 0 {
-		return cancel.Confirmed, nil // it had a name, and its own server knows it no more
+	if status.Code(err) == codes.NotFound && client == c.flight && info.Len() > 0 && !info.renewed.Load() {
+		return cancel.Confirmed, nil // it had this name alone, and its own server knows it no more
 	}
 	return outcomeOf(reply.GetStatus()), err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -16,7 +17,7 @@ import (
 
 // Info is a FlightInfo as the server encoded it. An endpoint is decoded when it
 // is about to be fetched: a message may hold millions, and decoded each takes
-// fifty times the bytes that it is sent in. It is never changed, so that a
+// fifty times the bytes that it is sent in. It is never changed, but for renewed, so that a
 // cancel may read it beside the call. It also names the statement to the server
 // when that is cancelled, for which it must be what the server has sent, byte
 // by byte.
@@ -24,6 +25,7 @@ type Info struct {
 	encoded   []byte
 	schema    []byte // part of encoded
 	endpoints int
+	renewed   atomic.Bool // the server has replaced a ticket: it may know the statement by that alone
 }
 
 // FlightEndpoint is one endpoint of an Info. encoded is part of the Info, or of

@@ -39,6 +39,7 @@ const (
 // the part that fetches it; a renewal under way is waited for.
 type renewal struct {
 	call *rpcCall
+	info *Info
 	mu   struct { // guards the fields below and those of each pendingEndpoint; nothing is called under it
 		sync.Mutex
 		pending   map[int]*pendingEndpoint // by the endpoint's number; nil: nothing is renewed
@@ -63,7 +64,7 @@ type pendingEndpoint struct {
 // server is known to lack the action, or no endpoint expires, there is no
 // goroutine, and takeEndpoint gives out what it is given.
 func (r *rpcCall) renew(ctx context.Context, info *Info) *renewal {
-	s := &renewal{call: r}
+	s := &renewal{call: r, info: info}
 	if r.conn.endpoint.capabilities.renew.isMissing() {
 		return s
 	}
@@ -216,6 +217,7 @@ func (s *renewal) loop(ctx context.Context) {
 				if !endpoint.expires.IsZero() {
 					again = renewalDue(endpoint.expires)
 				}
+				s.info.renewed.Store(true)
 				s.finishRenewing(w, renewed, endpoint.expires, again)
 				continue
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/cancel"
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
@@ -247,4 +248,40 @@ func TestAFailureAfterTheExpirySaysSo(t *testing.T) {
 		require.ErrorIs(t, err, cause, name)
 		require.Equal(t, c.expired, errors.Is(err, backend.ErrEndpointExpired), name)
 	}
+}
+
+// A server that renews by another ticket may know the statement by that alone.
+func TestANameThatWasRenewedConfirmsNothing(t *testing.T) {
+	s := &forgetful{ttl: time.Minute}
+	f := &fake{get: s.get}
+	f.action = func(a *pb.Action, stream pb.FlightService_DoActionServer) error {
+		if a.GetType() != "CancelFlightInfo" {
+			return s.renew(a, stream)
+		}
+		var req pb.CancelFlightInfoRequest
+		if err := proto.Unmarshal(a.GetBody(), &req); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, e := range req.GetInfo().GetEndpoint() {
+			if time.Now().Before(s.until[string(e.GetTicket().GetTicket())]) {
+				return stream.Send(&pb.Result{Body: marshal(&pb.CancelFlightInfoResult{Status: pb.CancelStatus_CANCEL_STATUS_CANCELLED})})
+			}
+		}
+		return status.Error(codes.NotFound, "no such query")
+	}
+	inBubble(t, f, func(b *bubble) {
+		f.info = infoOf(s.plan())
+		c, op := b.open(), &backend.Operation{}
+		st, err := c.Query(b.Context(), "q", backend.Call{Op: op})
+		require.NoError(b, err)
+		defer st.Close()
+		_, err = st.Next()
+		require.NoError(b, err)
+		require.Equal(b, cancel.Confirmed, do(b.Context(), c, op)["CancelFlightInfo"])
+		time.Sleep(10 * time.Minute)
+		require.NotZero(b, s.renewed)
+		require.Equal(b, cancel.Failed, do(b.Context(), c, op)["CancelFlightInfo"])
+	})
 }
