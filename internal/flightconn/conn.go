@@ -55,8 +55,9 @@ func (c *Conn) target() string { return c.endpoint.cfg.Address }
 func (c *Conn) Lost() error { return c.transport.Lost() }
 
 // ExpiresAt is part of backend.Expirer. It is the time that came with the
-// credential, or that a token of the handshake names as its own end. A token by
-// which the server replaces it later does not move it.
+// credential, or that a token of the server's, by a handshake or in a reply, names as its
+// own end. The pool asks when the connection is open: what later replies bring comes too
+// late for it.
 func (c *Conn) ExpiresAt() time.Time { return c.id.credential().Expires }
 
 // OnLost is part of backend.LossNotifier. f runs on the goroutine that sees the

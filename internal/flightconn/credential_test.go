@@ -173,6 +173,29 @@ func TestTheServersOwnTokenTellsItsExpiry(t *testing.T) {
 	}
 }
 
+// TestATokenInAReplyTellsTheConnectionsExpiry has a server that takes a password once, as
+// those of Arrow's Java and C++ libraries do, and is presented the token of its answer then.
+func TestATokenInAReplyTellsTheConnectionsExpiry(t *testing.T) {
+	token := ""
+	f := &fake{info: func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+		_ = grpc.SetHeader(ctx, metadata.Pairs("authorization", token))
+		return nil, status.Error(codes.NotFound, "nothing here")
+	}}
+	source := Credential{Header: basicAuth("u", "p")}
+	inBubble(t, f, func(b *bubble) {
+		soon, later := time.Now().Add(5*time.Minute), time.Now().Add(time.Hour)
+		jwt := "Bearer e30." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, soon.Unix())) + ".sig"
+		for _, source.Expires = range []time.Time{{}, later} {
+			token = jwt
+			require.Equal(b, soon, b.open().ExpiresAt())
+			token = "Bearer says nothing"
+			require.Equal(b, source.Expires, b.open().ExpiresAt())
+		}
+	}, func(cfg *Config) {
+		cfg.Authorization = func(context.Context, string) (Credential, error) { return source, nil }
+	})
+}
+
 // TestASessionCookieThatChangesEndsTheEpoch has a server that makes a new
 // session behind a connection's back.
 func TestASessionCookieThatChangesEndsTheEpoch(t *testing.T) {

@@ -117,12 +117,16 @@ func (id *identity) markEstablished() {
 
 // replaceToken makes a token that the server gave the credential, for a
 // connection that has one. A connection without one presents none, whatever the
-// server offers. The expiry stays: the server does not say another.
+// server offers. The expiry is that which the token names, and stays where it names none.
 func (id *identity) replaceToken(header string) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.mu.credential.Header != "" && id.mu.credential.Header != header {
-		id.mu.credential.Header = header
+	if id.mu.credential.Header == "" || id.mu.credential.Header == header {
+		return
+	}
+	id.mu.credential.Header = header
+	if at := jwtExpiry(header); !at.IsZero() {
+		id.mu.credential.Expires = at
 	}
 }
 
