@@ -109,13 +109,13 @@ type Config struct {
 	// DialOptions are gRPC's, for interceptors and what else only its own client
 	// understands: with any, that client carries the pool's calls, which then take about
 	// as much time and memory as without a pool, and more. They are appended to the
-	// pool's own. They must not replace the
-	// dialer, which guards against silent reconnects: use Dialer. Interceptors must
-	// pass on the context that they are given, or one made of it: without its values
-	// nobody knows what was sent, so that such a call is not sent at all. They must not
-	// repeat an RPC, since what may be repeated the pool repeats, nor tell a status
-	// that is not the server's of one that was sent. They must return when that context
-	// has ended: the caller of the RPC waits for them. To compress
+	// pool's own. They must not replace the dialer, which guards against silent
+	// reconnects: use Dialer. Interceptors must pass on the context that they are given,
+	// or one made of it: without its values nobody knows what was sent, so that such a
+	// call is not sent at all. Nor is one sent again that an interceptor repeats, which
+	// ends the connection: what may be repeated the pool repeats. They must not tell a
+	// status that is not the server's of one that was sent. They must return when that
+	// context has ended: the caller of the RPC waits for them. To compress
 	// requests and answers, import google.golang.org/grpc/encoding/gzip and
 	// pass grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)); what
 	// the server compresses, and LZ4 and ZSTD inside Arrow batches, is read

@@ -108,7 +108,7 @@ func (s *sendTracker) statementRunning() bool { return s.unendedStatements.Load(
 func (s *sendTracker) nothingSent() bool { return s.count.Load() == 0 && s.attempts.Load() == 0 }
 
 // errUntracked is why a transport ends that an untracked RPC was given to.
-var errUntracked = errors.New("DialOptions: an interceptor has given an RPC a context that is not made of the one it was given itself, or has begun one after it has returned")
+var errUntracked = errors.New("DialOptions: an interceptor has given an RPC a context that is not made of the one it was given itself, has begun one after it has returned, or has sent one again")
 
 // sendStatsHandler tells the RPCs that were handed to a transport from those that
 // were not.
@@ -117,15 +117,14 @@ var errUntracked = errors.New("DialOptions: an interceptor has given an RPC a co
 // the one before: it never left, or a GOAWAY or REFUSED_STREAM disowned it.
 // So its beginning takes back what the first attempt counted, and what came with it.
 //
-// onUntracked closes the client that an RPC without a trackedRPC was given to, or one of
-// a call that has gone on: an interceptor of the user's has replaced its context, or begins
-// it late.
+// onUntracked closes the client that an interceptor of the user's has given an RPC to whose
+// context it has replaced, or that it begins late or again.
 type sendStatsHandler struct{ onUntracked func() }
 
 // TagRPC is part of stats.Handler. It comes before anything of the RPC is sent.
 //
-// INVARIANT: no RPC of Flight is sent that is not tracked. It would count as unsent,
-// so that a change is repeated and a commit is told to have failed.
+// INVARIANT: no RPC of Flight is sent that is not tracked: it would count as unsent, so that
+// a change is repeated and a commit told to have failed. None is sent twice, which is that, too.
 func (h sendStatsHandler) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
 	if !strings.HasPrefix(info.FullMethodName, servicePrefix) {
 		return ctx
@@ -152,7 +151,7 @@ func (sendStatsHandler) HandleConn(context.Context, stats.ConnStats) {}
 // Only InTrailer says that the server has ended a statement: an End without it
 // is this side's doing, or that of the transport. A stream that was reset has none, though
 // gRPC gives it a status, which may be any.
-func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
+func (h sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	rpc := trackedIn(ctx)
 	if rpc == nil {
 		return
@@ -162,8 +161,9 @@ func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		rpc.countBegin()
 		if s.IsTransparentRetryAttempt {
 			rpc.Disowned()
+		} else if rpc.sendCounted.Load() {
+			h.onUntracked()
 		}
-		rpc.setState(rpcUnsent)
 	case *stats.OutHeader:
 		rpc.Sent()
 	case *stats.InHeader:
