@@ -152,6 +152,11 @@ type Call struct {
 	// reached a server that executes it is not sent to a second one.
 	MayChange bool
 
+	// Prove, when not nil, recognises the session, by calls of the Conn, for an Update, or the
+	// Prepare of one, outside of transactions. A Conn that may be led to another session
+	// unseen calls it, and runs the statement in that session or not at all. Others ignore it.
+	Prove func(ctx context.Context) error
+
 	// Progress, when not nil, hears how far a query is while it is planned,
 	// from the call's goroutine. Backends that cannot tell ignore it.
 	Progress func(fraction float64, known bool)

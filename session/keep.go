@@ -252,3 +252,13 @@ func (k *keptProof) prove(ctx context.Context, n access, tx backend.TxID) error 
 		return nil
 	})
 }
+
+// proofOfUpdate is how a connection that may be led to another session unseen recognises the
+// one that was prepared. It is nil for others, for reads, inside transactions, which such
+// connections watch, and where nothing was prepared.
+func (s *SessionHandle) proofOfUpdate(tx transaction, script sqlscan.Script) func(context.Context) error {
+	if _, mayBeLed := s.conn.(backend.TxWatcher); !mayBeLed || script.ReadOnly() || tx.phase != txNone || !s.kept.mustProve(accessChange) {
+		return nil
+	}
+	return func(ctx context.Context) error { return s.kept.prove(ctx, accessChange, "") }
+}

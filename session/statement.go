@@ -209,7 +209,7 @@ func (s *SessionHandle) checkStatement(c *call, script sqlscan.Script) error {
 	if tx.phase == txAborted {
 		return usageError(tx.abortedErr())
 	}
-	c.backendCall.Tx, c.backendCall.MayChange = tx.id, !script.ReadOnly()
+	c.backendCall.Tx, c.backendCall.MayChange, c.backendCall.Prove = tx.id, !script.ReadOnly(), s.proofOfUpdate(tx, script)
 	c.beforeSend = func(ctx context.Context) error {
 		if err := s.proveSession(ctx, accessOf(script)); err != nil {
 			return err

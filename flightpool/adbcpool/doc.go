@@ -24,9 +24,9 @@
 // the driver dials again, no statement of the transaction takes effect in the
 // new session, and the call answers ErrSessionLost; a commit that may have come
 // before or after it answers ErrCommitUnknown as well. None begins in a session
-// that Config.OnConnect has not prepared. This costs two round
-// trips a statement, takes one statement a text, and only such as the server
-// can prepare.
+// that Config.OnConnect has not prepared, and no update outside of transactions runs in
+// one. This costs two round trips a statement, six for such an update, takes one statement
+// a text, and only such as the server can prepare.
 //
 // The endpoints of a result are read one after the other with New, and at once with
 // Open.
@@ -35,10 +35,12 @@
 //
 //   - Outside of transactions the loss of a session is not seen: temporary
 //     tables, settings and prepared statements are gone, and the server says so
-//     in its own words, if at all. One that comes right before a change, behind the
-//     proof of a session that Config.OnConnect has prepared, has that change run
-//     without. On servers that count handles anew in each
+//     in its own words, if at all. On servers that count handles anew in each
 //     session a prepared statement can then be another one.
+//   - One that comes right before a change, behind the proof of a session that
+//     Config.OnConnect has prepared, has that change run without, where it is an
+//     ingestion, returns rows by Query, is one of several statements in its text, or is
+//     none that the server prepares.
 //   - On servers that run a SELECT in order to prepare it, one with effects has
 //     had them in the new session before its loss is found out.
 //   - A server that executes a query twice, for its schema and for its rows, is

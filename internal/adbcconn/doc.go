@@ -57,8 +57,9 @@
 // server knows the handles of one session only. So no statement takes effect
 // in another session than the transaction's, and no commit is confirmed that
 // was another's, wherever the driver dials again; see generic_proofs.go. It
-// costs two round trips a statement. Outside of transactions nothing of the
-// kind is done: use Driver where temporary tables and settings matter.
+// costs two round trips a statement. Outside of transactions that is done for an update in a
+// session that was prepared for its borrowers (backend.Call.Prove), and for nothing else: use
+// Driver where temporary tables and settings matter.
 //
 // The endpoints of the Flight SQL driver's results are read one after the other, as
 // partitions: its own reader gives out rows behind those that have failed, and crashes on

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/session"
@@ -202,18 +203,7 @@ func TestNoTransactionBeginsInASessionThatWasNotRecognised(t *testing.T) {
 			own, err := opened.Prepare(t.Context(), "SELECT 'own'", backend.Call{})
 			require.NoError(t, err)
 			c.armed.Store(true)
-			tx, err := conn.BeginProven(t.Context(), func(ctx context.Context) error {
-				rows, err := own.Query(ctx, nil, backend.Call{})
-				if err != nil {
-					return err
-				}
-				defer rows.Close()
-				batch, err := rows.Next()
-				if err == nil && batch.Column(0).ValueStr(0) != "own" { // servers count handles
-					err = errors.New("of another session")
-				}
-				return err
-			})
+			tx, err := conn.BeginProven(t.Context(), showsItself(own))
 			if err == nil {
 				_, err = opened.Update(t.Context(), "INSERT INTO t VALUES (1)", backend.Call{Tx: tx})
 			}
@@ -230,6 +220,85 @@ func TestNoTransactionBeginsInASessionThatWasNotRecognised(t *testing.T) {
 	}
 	require.Equal(t, 1, ran[true], "without a cut: %v", ran)
 	require.Greater(t, ran[false], 5)
+}
+
+// TestNoUpdateRunsInASessionThatWasNotRecognised cuts the transport before each RPC of an
+// update that is to run in the session which has shown itself. The server may answer it by a
+// failure when it has done it.
+func TestNoUpdateRunsInASessionThatWasNotRecognised(t *testing.T) {
+	const insert, bound = "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (?)"
+	refused := testserver.Fault{On: testserver.OnDoPut, After: true, SQL: "INSERT", Do: testserver.Fail(codes.Internal, "no answer of the disk")}
+	for sql, update := range map[string]func(context.Context, backend.Conn, backend.Call) error{
+		insert: func(ctx context.Context, c backend.Conn, call backend.Call) error {
+			_, err := c.Update(ctx, insert, call)
+			return err
+		},
+		bound: func(ctx context.Context, c backend.Conn, call backend.Call) error {
+			stmt, err := c.Prepare(ctx, bound, call)
+			if err != nil {
+				return err
+			}
+			row := int64s(1)
+			defer row.Release()
+			_, err = stmt.Update(ctx, row, call)
+			return errors.Join(err, stmt.Close(ctx))
+		},
+	} {
+		ran := map[bool]int{}
+		for at, done := 0, 0; done < 2; at++ {
+			synctest.Test(t, func(t *testing.T) {
+				s := startServer(t, swanLake())
+				if at%2 > 0 {
+					s.Faults().Set(refused)
+				}
+				c := &cutter{server: s, at: map[int]bool{at / 2: true}}
+				conn, err := openForeign(flightDatabase(t, "127.0.0.1:1", c.options()...))(t.Context())
+				require.NoError(t, err)
+				defer func() { _ = conn.Close() }()
+				_, err = conn.Update(t.Context(), "CREATE TABLE t (v BIGINT)", backend.Call{})
+				require.NoError(t, err)
+				own, err := conn.Prepare(t.Context(), "SELECT 'own'", backend.Call{})
+				require.NoError(t, err)
+				c.armed.Store(true)
+				err = update(t.Context(), conn, backend.Call{MayChange: true, Prove: showsItself(own)})
+				c.armed.Store(false)
+				for _, st := range s.Ledger().Statements() {
+					require.True(t, st.Session == 1 || st.SQL != sql || st.State != testserver.Done, "cut before %d: %v", at, err)
+				}
+				executions := len(s.Ledger().Executions(sql))
+				ran[executions > 0]++
+				if err == nil {
+					require.Equal(t, 1, executions)
+				} else if executions > 0 {
+					require.False(t, failure(t, err).Unsent, "cut before %d: %v", at, err)
+				}
+				if c.next <= at/2 {
+					done++
+				}
+				_ = conn.Close()
+				s.Faults().EvictSessions()
+				synctest.Wait()
+			})
+		}
+		require.Greater(t, ran[false], 3, "%s: %v", sql, ran)
+		require.Greater(t, ran[true], 0)
+	}
+}
+
+// showsItself is how the session of a prepared statement is recognised.
+func showsItself(own backend.Prepared) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		rows, err := own.Query(ctx, nil, backend.Call{})
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		batch, err := rows.Next()
+		if err == nil && batch.Column(0).ValueStr(0) != "own" { // servers count handles
+			err = errors.New("of another session")
+		}
+		return err
+	}
 }
 
 func TestSeveralStatementsInOneTextAreRefusedInAWatchedTransaction(t *testing.T) {

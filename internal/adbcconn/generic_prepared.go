@@ -35,8 +35,17 @@ func (c *GenericConn) Prepare(ctx context.Context, sql string, call backend.Call
 		return nil, err
 	}
 	defer t.end()
-	p, err := runInDriver(t, backend.StagePrepare, func(ctx context.Context) (*genericPrepared, error) {
-		stmt, err := c.prepareToKeep(ctx, sql, call)
+	var proven adbc.Statement
+	if c.mustProve(call) {
+		if proven, err = t.prepareProven(sql, call); err != nil {
+			return nil, err
+		}
+	}
+	p, err := runInDriver(t, backend.StagePrepare, func(ctx context.Context) (_ *genericPrepared, err error) {
+		stmt := proven
+		if stmt == nil {
+			stmt, err = c.prepareToKeep(ctx, sql, call)
+		}
 		if err != nil {
 			return nil, err
 		}

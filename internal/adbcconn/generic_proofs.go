@@ -27,6 +27,9 @@ import (
 // Servers that number handles from 1 in each session are safe, too: the only handle
 // that an unnoticed session can have is the one just prepared there. If it has the
 // number of currentProof, it is the one that is closed, and cannot run.
+//
+// An update outside of transactions that must run in the session which its Call.Prove
+// recognises is prepared in the same way, and runs by its handle.
 
 // errSessionReplaced says that the driver has dialled again, to a session that does
 // not know the transaction. Nothing of the call took effect.
@@ -163,4 +166,55 @@ func (c *GenericConn) endProofs(reason error) error {
 		return err // firstProof has gone with it
 	}
 	return c.closeProof(first, reason)
+}
+
+// mustProve reports whether an update runs only in the session that call.Prove recognises.
+func (c *GenericConn) mustProve(call backend.Call) bool { return call.Prove != nil && c.isFlightSQL }
+
+// prepareProven prepares a statement in the session that call.Prove recognises, or fails. A
+// proof is prepared before, and closed behind it. That is done by the close, since to ask
+// for the own proof behind the statement could run it: in another session it may have that
+// number.
+func (t *driverCall) prepareProven(sql string, call backend.Call) (adbc.Statement, error) {
+	c := t.conn
+	err := doInDriver(t, backend.StageProbe, func(ctx context.Context) (err error) {
+		if err = c.endProofs(errSessionReplaced); err == nil { // of one before that was left
+			c.currentProof, err = c.prepare(ctx, c.cfg.ProbeSQL, backend.Call{})
+		}
+		return err
+	})
+	if err == nil {
+		err = call.Prove(t.ctx)
+	}
+	if err != nil {
+		_ = doInDriver(t, backend.StageClose, func(context.Context) error { return c.endProofs(errSessionReplaced) }) // or the next call does
+		return nil, err
+	}
+	return runInDriver(t, backend.StagePrepare, func(ctx context.Context) (adbc.Statement, error) {
+		stmt, err := c.prepareInTx(ctx, sql, call)
+		c.currentProof = nil
+		return stmt, err
+	}, func(late adbc.Statement) { _ = late.Close() })
+}
+
+// toRunProven is toRun for an update: see mustProve. Several statements in one text, of which
+// servers run the first ones while they prepare, and what the server refuses to prepare, are
+// not tied to their session.
+func (t *driverCall) toRunProven(sql string, call backend.Call) (toExecute, error) {
+	c := t.conn
+	if !c.mustProve(call) || len(sqlscan.Parse(sql).Statements) > 1 {
+		return c.toRun(sql, call), nil
+	}
+	stmt, err := t.prepareProven(sql, call)
+	switch {
+	case err == nil:
+		return func(context.Context) (adbc.Statement, func(), error) {
+			c.currentProof = stmt // which tells from a refusal of its own that the session is another one
+			return stmt, func() { _ = c.endProofs(errSessionReplaced) }, nil
+		}, nil
+	case backend.FaultIn(err).KeepsConn():
+		return c.toRun(sql, call), nil
+	default:
+		return nil, err
+	}
 }

@@ -195,7 +195,17 @@ func (c *GenericConn) Update(ctx context.Context, sql string, call backend.Call)
 	if err != nil {
 		return 0, err
 	}
-	return t.update(c.toRun(sql, call))
+	run, err := t.toRunProven(sql, call)
+	if err != nil {
+		t.end()
+		return 0, err
+	}
+	n, err := t.update(run)
+	var e *backend.Error
+	if c.mustProve(call) && errors.As(err, &e) && e.Fault == backend.FaultSession {
+		e.Unsent = false // the session may have been replaced after it had run the statement
+	}
+	return n, err
 }
 
 // update runs a statement for its effect, and ends the call.
