@@ -1,0 +1,90 @@
+package adbcpool
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// TestNoUpdateRunsWithoutOnConnectWhereverTheDriverDialsAgain cuts the driver's transport before
+// each of its RPCs.
+func TestNoUpdateRunsWithoutOnConnectWhereverTheDriverDialsAgain(t *testing.T) {
+	const set = "SET colour = 'red'"
+	for sql, update := range map[string]func(ctx context.Context, p *flightpool.FlightSQLPool, sql string) error{
+		"INSERT INTO memory.t VALUES (1)": func(ctx context.Context, p *flightpool.FlightSQLPool, sql string) error {
+			_, err := p.Update(ctx, sql)
+			return err
+		},
+		"INSERT INTO memory.t VALUES (?)": func(ctx context.Context, p *flightpool.FlightSQLPool, sql string) error {
+			_, err := p.Update(ctx, sql, 1)
+			return err
+		},
+		"INSERT INTO memory.t VALUES ($1)": func(ctx context.Context, p *flightpool.FlightSQLPool, sql string) error {
+			s, err := p.AcquireSession(ctx)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = s.Close() }()
+			q, err := s.PrepareQuery(ctx, sql)
+			if err != nil {
+				return err
+			}
+			_, err = q.Update(ctx, 1)
+			return err
+		},
+	} {
+		stored := 0
+		for at, cut := 0, true; cut; at++ {
+			inBubble(t, testserver.SwanLake(), func(r rig) {
+				rpcs := -1 // of the update; below 0: not yet
+				before := func() {
+					if rpcs == at {
+						r.server.Faults().KillConns()
+						synctest.Wait()
+					}
+					if rpcs >= 0 {
+						rpcs++
+					}
+				}
+				db, err := driverAt("127.0.0.1:1", grpc.WithContextDialer(r.server.Dial),
+					grpc.WithChainUnaryInterceptor(func(ctx context.Context, m string, a, b any, cc *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
+						before()
+						return next(ctx, m, a, b, cc, o...)
+					}),
+					grpc.WithChainStreamInterceptor(func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, m string, next grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+						before()
+						return next(ctx, d, cc, m, o...)
+					}))
+				require.NoError(r, err)
+				defer func() { require.NoError(r, db.Close()) }()
+				p, err := New(r.Context(), db, flightpool.Config{MaxSize: 1, OnConnect: func(ctx context.Context, s *flightpool.SessionHandle) error {
+					_, err := s.Update(ctx, set)
+					return err
+				}})
+				require.NoError(r, err)
+				defer func() { require.NoError(r, p.Close(context.WithoutCancel(r.Context()))) }()
+				r.update(p, "CREATE TABLE memory.t (a BIGINT)")
+				rpcs = 0
+				err = update(r.Context(), p, sql)
+				cut = rpcs > at
+				rpcs = -1
+				prepared := map[int]bool{}
+				for _, st := range r.server.Ledger().Statements() {
+					prepared[st.Session] = prepared[st.Session] || st.SQL == set
+					require.True(r, prepared[st.Session] || st.SQL != sql || st.State != testserver.Done, "%s, cut before %d: %v", sql, at, err)
+				}
+				if err == nil {
+					require.Equal(r, 1, r.executions(sql))
+					stored++
+				}
+			})
+		}
+		require.Positive(t, stored, sql)
+	}
+}
