@@ -3,6 +3,7 @@ package flightpool
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -114,4 +115,18 @@ func TestAnInterceptorThatRepeatsAnRPCIsRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Its client is closed, which all connections of the pool share.
+func TestARequestToCancelThatAnInterceptorRepeatsCostsNoLaterOne(t *testing.T) {
+	profile := testserver.Strict()
+	profile.SideBySide, profile.IgnoreRPCCancel = true, true
+	inBubble(t, profile, Config{MaxSize: 1, DialOptions: repeating()}, func(r *rig) {
+		r.srv.Faults().Set(testserver.Fault{On: testserver.OnCancel, After: true, Times: 1, Do: testserver.Fail(codes.Unavailable, "a proxy's own")})
+		for range 3 {
+			r.cancelled(r.pool, "SELECT sleep('1h')", time.Second)
+			require.Equal(r, "1", r.value(r.pool, "SELECT 1"))
+		}
+		require.EqualValues(r, 2, r.pool.Stats().Opens, "the first cancel is not confirmed: %+v", r.srv.Ledger().Cancels())
+	})
 }

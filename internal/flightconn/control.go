@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 )
 
@@ -22,6 +23,7 @@ const maxControls = 16
 // one; there is nothing in it of any of them.
 type controlChannel struct {
 	*redialingClient
+	peer  string
 	users int
 	used  uint64 // in the order of uses
 }
@@ -86,7 +88,7 @@ func (e *Endpoint) acquireControl(peer string, fresh *redialingClient) (cc *cont
 		if e.mu.control == nil {
 			e.mu.control = map[string]*controlChannel{}
 		}
-		cc = &controlChannel{redialingClient: fresh}
+		cc = &controlChannel{redialingClient: fresh, peer: peer}
 		e.mu.control[peer] = cc
 	}
 	if cc != nil {
@@ -100,11 +102,16 @@ func (e *Endpoint) acquireControl(peer string, fresh *redialingClient) (cc *cont
 // releaseControl ends a use, and closes the channels that are too many: those
 // that were used longest ago, and none that is in use. There may be more than
 // maxControls while all are in use. A channel that Endpoint.Close has closed is
-// released like any other.
+// released like any other, and one that was closed for an interceptor's sake
+// (sendStatsHandler) is forgotten.
 func (e *Endpoint) releaseControl(cc *controlChannel) {
+	closed := cc.GetState() == connectivity.Shutdown
 	var unused []*controlChannel
 	e.mu.Lock()
 	cc.users--
+	if closed && e.mu.control[cc.peer] == cc {
+		delete(e.mu.control, cc.peer)
+	}
 	for len(e.mu.control) > maxControls {
 		var oldest string
 		var old *controlChannel
