@@ -71,7 +71,8 @@ type tokenCache struct {
 	}
 }
 
-// token is a credential and when new connections do without it.
+// token is a credential and when new connections do without it. When it ends is what its
+// source says, or else what the token itself names.
 type token struct {
 	flightconn.Credential
 	renewAt    time.Time // when a younger one is asked for; zero: never
@@ -79,6 +80,9 @@ type token struct {
 }
 
 func newToken(header string, expires time.Time) token {
+	if expires.IsZero() {
+		expires = flightconn.JWTExpiry(header)
+	}
 	t := token{Credential: flightconn.Credential{Header: header, Expires: expires}}
 	if !expires.IsZero() {
 		// A connection lives no longer than its token, so one that is opened

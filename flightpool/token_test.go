@@ -2,7 +2,9 @@ package flightpool
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -108,6 +110,23 @@ func TestAShortLivedTokenIsUsedForHalfItsLife(t *testing.T) {
 			require.Equal(t, want, calls)
 			time.Sleep(time.Second)
 		}
+	})
+}
+
+// Token endpoints need not tell when a token expires (RFC 6749, 5.1).
+func TestATokenMayNameItsEndItself(t *testing.T) {
+	withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+		calls := 0
+		p, err := New(t.Context(), "grpc://server:1", Config{MaxSize: 1, Dialer: srv.Dial, Auth: TokenAuth(func(context.Context) (string, time.Time, error) {
+			calls++
+			claims := fmt.Appendf(nil, `{"exp":%d}`, time.Now().Add(5*time.Minute).Unix())
+			return "e30." + base64.RawURLEncoding.EncodeToString(claims) + ".sig", time.Time{}, nil
+		})})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, p.Close(context.WithoutCancel(t.Context()))) }()
+		require.Equal(t, time.Now().Add(5*time.Minute-expiryMargin), p.Connections()[0].Expires)
+		time.Sleep(20 * time.Minute)
+		require.GreaterOrEqual(t, calls, 4)
 	})
 }
 

@@ -169,7 +169,7 @@ func TestTheServersOwnTokenTellsItsExpiry(t *testing.T) {
 		jwt(`{"exp":"soon"}`): {}, jwt(`{"exp":1e300}`): {}, jwt(`{"exp":99999999999,"exp":"soon"}`): {}, jwt(`{"exp":-1e300}`): {}, jwt(`{"exp":-1}`): {}, jwt(`{}`): {}, jwt(`no`): {},
 		"Bearer a.b": {}, "Bearer ..": {}, "Bearer a.!.c": {}, "": {}, "Basic dTpw": {},
 	} {
-		require.True(t, want.Equal(jwtExpiry(header)), "%s: %v", header, jwtExpiry(header))
+		require.True(t, want.Equal(JWTExpiry(header)), "%s: %v", header, JWTExpiry(header))
 	}
 }
 

@@ -125,7 +125,7 @@ func (id *identity) replaceToken(header string) {
 		return
 	}
 	id.mu.credential.Header = header
-	if at := jwtExpiry(header); !at.IsZero() {
+	if at := JWTExpiry(header); !at.IsZero() {
 		id.mu.credential.Expires = at
 	}
 }
@@ -160,13 +160,13 @@ func (id *identity) sessionReplaced(lines []string) (replaced bool) {
 	return replaced
 }
 
-// jwtExpiry is the moment that a bearer token names as its end, if it is a JSON
+// JWTExpiry is the moment that a bearer token names as its end, if it is a JSON
 // Web Token, and zero if it is none or has ended by our clock already. The
 // token is not verified: who presents it only needs to know when to get
 // another. Zero means that nothing is known: a wrong clock on this machine must
 // not make every connection expire at once, and a number of seconds beyond any
 // calendar is no time.
-func jwtExpiry(header string) time.Time {
+func JWTExpiry(header string) time.Time {
 	parts := strings.Split(strings.TrimPrefix(header, "Bearer "), ".")
 	if len(parts) != 3 {
 		return time.Time{}

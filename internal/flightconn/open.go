@@ -206,7 +206,7 @@ func (r *rpcCall) handshake(ctx context.Context, basic *UserPass) error {
 	if token == "" {
 		token = password
 	}
-	r.conn.id.setCredential(Credential{Header: token, Expires: jwtExpiry(token)})
+	r.conn.id.setCredential(Credential{Header: token, Expires: JWTExpiry(token)})
 	return nil
 }
 
