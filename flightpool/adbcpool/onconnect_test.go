@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/testserver"
@@ -87,4 +88,39 @@ func TestNoUpdateRunsWithoutOnConnectWhereverTheDriverDialsAgain(t *testing.T) {
 		}
 		require.Positive(t, stored, sql)
 	}
+}
+
+func TestAnUpdateThatCannotBePreparedRunsBehindTheProofOfItsSession(t *testing.T) {
+	const insert = "INSERT INTO t VALUES (1)"
+	inBubble(t, testserver.Strict(), func(r rig) {
+		for i, code := range []codes.Code{codes.InvalidArgument, codes.Unimplemented} {
+			r.server.Faults().Set(testserver.Fault{On: testserver.OnPrepare, SQL: insert, Skip: i, Times: 1, Do: testserver.Fail(code, "not this one")})
+		}
+		p := r.pool("new", func(cfg *flightpool.Config) {
+			cfg.MaxSize = 1
+			cfg.OnConnect = func(ctx context.Context, s *flightpool.SessionHandle) error {
+				_, err := s.Update(ctx, "SET colour = 'red'")
+				return err
+			}
+		})
+		r.update(p, "CREATE TABLE t (a BIGINT)")
+		r.update(p, insert)
+		r.update(p, insert)
+		require.Equal(r, 2, r.executions(insert))
+		var n int64
+		require.NoError(r, p.QueryRow(r.Context(), "SELECT count(*) FROM t").Scan(&n))
+		require.EqualValues(r, 2, n)
+		require.EqualValues(r, 1, p.Stats().Opens)
+		_, err := p.Update(r.Context(), "INSERT INTO nowhere VALUES (1)")
+		require.Equal(r, flightpool.FaultStatement, faultIn(r, err))
+		require.EqualValues(r, 1, p.Stats().Opens)
+		synctest.Wait()
+		require.Equal(r, 1, r.server.Ledger().Snapshot().Prepared, "OnConnect's proof alone")
+	})
+}
+
+func faultIn(r rig, err error) flightpool.Fault {
+	var e *flightpool.Error
+	require.ErrorAs(r, err, &e)
+	return e.Fault
 }

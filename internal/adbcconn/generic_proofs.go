@@ -1,6 +1,7 @@
 package adbcconn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -192,8 +193,11 @@ func (t *driverCall) prepareProven(sql string, call backend.Call) (adbc.Statemen
 	}
 	return runInDriver(t, backend.StagePrepare, func(ctx context.Context) (adbc.Statement, error) {
 		stmt, err := c.prepareInTx(ctx, sql, call)
-		c.currentProof = nil
-		return stmt, err
+		if err != nil {
+			return nil, cmp.Or(c.endProofs(errSessionReplaced), err)
+		}
+		c.currentProof = nil // stmt, which is the caller's
+		return stmt, nil
 	}, func(late adbc.Statement) { _ = late.Close() })
 }
 
