@@ -109,7 +109,7 @@ type Config struct {
 	// DialOptions are gRPC's, for interceptors and what else only its own client
 	// understands: with any, that client carries the pool's calls, which then take about
 	// as much time and memory as without a pool, and more. They are appended to the
-	// pool's own. They must not replace the dialer, which guards against silent
+	// pool's own. Those with a dialer are refused, since the pool's guards against silent
 	// reconnects: use Dialer. Interceptors must pass on the context that they are given,
 	// or one made of it: without its values nobody knows what was sent, so that such a
 	// call is not sent at all. Nor is one sent again that an interceptor repeats, which

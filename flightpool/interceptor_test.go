@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -44,6 +45,17 @@ func TestAnInterceptorThatReplacesTheContextIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, "DialOptions: an interceptor ")
 		require.Equal(t, FaultUsage, faultIn(err))
 		require.Zero(t, srv.Ledger().Snapshot().Sessions)
+	})
+}
+
+// gRPC would dial again by it, and put another session in the place of a handle's.
+func TestDialOptionsThatReplaceTheDialerAreRefused(t *testing.T) {
+	withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+		dialer := grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return srv.Dial(ctx, addr) })
+		_, err := New(t.Context(), "grpc://server:1", Config{DialOptions: []grpc.DialOption{dialer}, OpenRetry: OpenRetryAlways})
+		require.ErrorContains(t, err, "DialOptions: they replace the pool's dialer")
+		require.Equal(t, FaultUsage, faultIn(err))
+		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Conns == 0 }))
 	})
 }
 

@@ -49,6 +49,9 @@ func (e *Endpoint) Open(ctx context.Context) (backend.Conn, error) {
 	if err := r.establish(ctx); err != nil {
 		return nil, err
 	}
+	if !c.transport.dialed.Load() {
+		return nil, r.newError(backend.StageDial, backend.FaultUsage, errOtherDialer)
+	}
 	established = true
 	return c, nil
 }

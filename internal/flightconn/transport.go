@@ -146,6 +146,9 @@ func (e *transport) leaveableDial(ctx context.Context, cfg *Config) (*watchedCon
 // userAgent is what servers see of us in their logs.
 const userAgent = "flightpool"
 
+// errOtherDialer is why a connection is refused that another dialer than dialOnce has made.
+var errOtherDialer = errors.New("DialOptions: they replace the pool's dialer, which lets gRPC make no second connection unseen: use Dialer")
+
 // dialOnce makes the dialer that gRPC calls whenever it wants a transport. It
 // answers once: gRPC would replace a dead transport, and with it the server
 // session, without a word.
