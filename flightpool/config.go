@@ -113,8 +113,8 @@ type Config struct {
 	// reconnects: use Dialer. Interceptors must pass on the context that they are given,
 	// or one made of it: without its values nobody knows what was sent, so that such a
 	// call is not sent at all. Nor is one sent again that an interceptor repeats, which
-	// ends the connection: what may be repeated the pool repeats. They must not tell a
-	// status that is not the server's of one that was sent. They must return when that
+	// ends the connection: what may be repeated the pool repeats. A status that they tell
+	// of one that was sent counts only where it is the server's. They must return when that
 	// context has ended: the caller of the RPC waits for them. To compress
 	// requests and answers, import google.golang.org/grpc/encoding/gzip and
 	// pass grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)); what

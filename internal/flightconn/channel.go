@@ -113,6 +113,33 @@ func (ch *channel) observeReply(rpc *trackedRPC, authorization string, err error
 	return header, err
 }
 
+// checkEnd is err, with which the RPC has ended for us, if that is how gRPC has ended it, and
+// else what that is: an interceptor may have answered in the server's place.
+//
+// An end without an error is the server's only where its trailers have come and gRPC has
+// ended the RPC well: trailers alone come before what it has sent was read, and may tell a
+// failure. Where our side ends the RPC in that moment, gRPC tells of either end.
+//
+// An answer of the server's that gRPC has not told is none.
+func (r *trackedRPC) checkEnd(err error) error {
+	if !r.begun.Load() {
+		return err
+	}
+	end := r.ended.Load()
+	switch {
+	case end != nil && end.err != nil && status.Code(end.err) != status.Code(err):
+		return end.err
+	case err != nil && (end == nil || end.err == nil) && isReply(err):
+		return malformed("DialOptions: an interceptor has told a failure that the server has not: %v", err) // not wrapped: it would pass for the server's
+	case err != nil, end != nil && r.trailed.Load():
+		return err
+	case r.Err() != nil:
+		return status.FromContextError(r.Err()).Err()
+	default:
+		return malformed("DialOptions: an interceptor has ended an RPC that the server has not")
+	}
+}
+
 // channelStream looks at the headers with the first message and at the trailers at the
 // end. Like any stream it is received from by one goroutine at a time.
 type channelStream struct {
@@ -132,8 +159,11 @@ func (s *channelStream) RecvMsg(m any) error {
 		return nil
 	}
 	failure := err
-	if eof.Reached(err) {
+	switch {
+	case eof.Reached(err):
 		failure = s.rpc.checkEnd(nil)
+	case err != nil:
+		failure = s.rpc.checkEnd(err)
 	}
 	header, failure := s.channel.observeReply(s.rpc, s.authorization, failure)
 	if !s.begun {

@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
-	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/internal/grpcconn"
 )
@@ -228,28 +227,6 @@ func (r *trackedRPC) End(err error) {
 	r.ended.Store(&rpcEnd{err})
 	r.countAnswer()
 	r.tracker.attempts.Add(-1)
-}
-
-// checkEnd is err, with which the RPC has ended for us. An end without an error is the
-// server's, or that of an interceptor which has answered in its place altogether: what
-// had begun, and gRPC has not ended well, is not confirmed. The server's trailers alone
-// do not show that: they come before what it has sent was read, and may tell a failure.
-// Where our side ends the RPC in that moment, gRPC tells of either end.
-func (r *trackedRPC) checkEnd(err error) error {
-	if err != nil || !r.begun.Load() {
-		return err
-	}
-	end := r.ended.Load()
-	switch {
-	case end != nil && end.err != nil:
-		return end.err
-	case end != nil && r.trailed.Load():
-		return nil
-	case r.Err() != nil:
-		return status.FromContextError(r.Err()).Err()
-	default:
-		return malformed("DialOptions: an interceptor has ended an RPC that the server has not")
-	}
 }
 
 // countBegin counts the RPC as begun, once for all its attempts. What gRPC refuses
