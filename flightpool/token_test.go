@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,9 +117,9 @@ func TestAShortLivedTokenIsUsedForHalfItsLife(t *testing.T) {
 // Token endpoints need not tell when a token expires (RFC 6749, 5.1).
 func TestATokenMayNameItsEndItself(t *testing.T) {
 	withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
-		calls := 0
+		var calls atomic.Int32
 		p, err := New(t.Context(), "grpc://server:1", Config{MaxSize: 1, Dialer: srv.Dial, Auth: TokenAuth(func(context.Context) (string, time.Time, error) {
-			calls++
+			calls.Add(1)
 			claims := fmt.Appendf(nil, `{"exp":%d}`, time.Now().Add(5*time.Minute).Unix())
 			return "e30." + base64.RawURLEncoding.EncodeToString(claims) + ".sig", time.Time{}, nil
 		})})
@@ -126,7 +127,7 @@ func TestATokenMayNameItsEndItself(t *testing.T) {
 		defer func() { require.NoError(t, p.Close(context.WithoutCancel(t.Context()))) }()
 		require.Equal(t, time.Now().Add(5*time.Minute-expiryMargin), p.Connections()[0].Expires)
 		time.Sleep(20 * time.Minute)
-		require.GreaterOrEqual(t, calls, 4)
+		require.GreaterOrEqual(t, calls.Load(), int32(4))
 	})
 }
 

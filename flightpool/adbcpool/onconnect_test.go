@@ -2,6 +2,7 @@ package adbcpool
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -43,14 +44,12 @@ func TestNoUpdateRunsWithoutOnConnectWhereverTheDriverDialsAgain(t *testing.T) {
 		stored := 0
 		for at, cut := 0, true; cut; at++ {
 			inBubble(t, testserver.SwanLake(), func(r rig) {
-				rpcs := -1 // of the update; below 0: not yet
+				var armed atomic.Bool
+				var rpcs atomic.Int64 // of the update
 				before := func() {
-					if rpcs == at {
+					if armed.Load() && rpcs.Add(1) == int64(at)+1 {
 						r.server.Faults().KillConns()
 						synctest.Wait()
-					}
-					if rpcs >= 0 {
-						rpcs++
 					}
 				}
 				db, err := driverAt("127.0.0.1:1", grpc.WithContextDialer(r.server.Dial),
@@ -71,10 +70,10 @@ func TestNoUpdateRunsWithoutOnConnectWhereverTheDriverDialsAgain(t *testing.T) {
 				require.NoError(r, err)
 				defer func() { require.NoError(r, p.Close(context.WithoutCancel(r.Context()))) }()
 				r.update(p, "CREATE TABLE memory.t (a BIGINT)")
-				rpcs = 0
+				armed.Store(true)
 				err = update(r.Context(), p, sql)
-				cut = rpcs > at
-				rpcs = -1
+				armed.Store(false)
+				cut = rpcs.Load() > int64(at)
 				prepared := map[int]bool{}
 				for _, st := range r.server.Ledger().Statements() {
 					prepared[st.Session] = prepared[st.Session] || st.SQL == set

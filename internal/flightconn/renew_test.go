@@ -281,7 +281,9 @@ func TestANameThatWasRenewedConfirmsNothing(t *testing.T) {
 		require.NoError(b, err)
 		require.Equal(b, cancel.Confirmed, do(b.Context(), c, op)["CancelFlightInfo"])
 		time.Sleep(10 * time.Minute)
+		s.mu.Lock()
 		require.NotZero(b, s.renewed)
+		s.mu.Unlock()
 		require.Equal(b, cancel.Failed, do(b.Context(), c, op)["CancelFlightInfo"])
 	})
 }
