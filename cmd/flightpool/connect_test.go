@@ -73,7 +73,7 @@ func writePEM(t *testing.T, file, kind string, der []byte) {
 	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }
 
-// The prompt and the doctor connect in the same way, and tell the same of what fails.
+// The shell, the doctor and the bench connect in the same way, and tell the same of what fails.
 func TestWhatIsWrongWithTLSIsTold(t *testing.T) {
 	known, stranger := newAuthority(t), newAuthority(t)
 	cert, _, _ := known.issue(t, "server")
@@ -99,7 +99,7 @@ func TestWhatIsWrongWithTLSIsTold(t *testing.T) {
 		"certificate that is not there": {"grpc+tls://" + closed.Addr(), []string{"--tls-cert", mine + "x", "--tls-key", key}, exitUsage, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, of := range [][]string{{"-e", "SELECT 1", c.url}, {"doctor", "--readonly", c.url}} {
+			for _, of := range [][]string{{"-e", "SELECT 1", c.url}, {"doctor", "--readonly", c.url}, {"bench", "-c", "1", "-d", "10ms", c.url}} {
 				r := flightpoolOf(t, "", nil, append(of, c.args...)...)
 				require.Equal(t, c.code, r.code, r.err)
 				require.Contains(t, r.err, c.says)
@@ -133,12 +133,30 @@ func TestConnectTimeoutIsWhatIsWaited(t *testing.T) {
 	at := silent(t)
 	for _, of := range [][]string{{"-e", "SELECT 1"}, {"doctor"}, {"bench"}} {
 		for _, c := range []struct{ url, flag, waits string }{
-			{"grpc://" + at, "300ms", "300ms"}, {"grpc://" + at + "/?dial_timeout=200ms", "1h", "200ms"},
+			{"grpc://" + at, "300ms", "300ms"}, {"grpc://" + at + "/?dial_timeout=200ms", "1h", "200ms"}, {"grpc+tls://" + at, "300ms", "300ms"},
 		} {
 			r := flightpoolOf(t, "", nil, append(of, c.url, "--connect-timeout", c.flag)...)
 			require.Equal(t, exitConnect, r.code, r.err)
 			require.True(t, strings.HasPrefix(r.err, "flightpool: "+at+": dial: no answer within --connect-timeout "+c.waits), "%s: %s", of[0], r.err)
 		}
+	}
+}
+
+// A server that comes as far as a step and says no more is waited for as long as one that says nothing.
+func TestAServerThatFallsSilentIsNotWaitedFor(t *testing.T) {
+	known := newAuthority(t)
+	cert, _, _ := known.issue(t, "server")
+	srv := serve(t, testserver.Options{Users: map[string]string{"app": "secret"}, TLS: &tls.Config{Certificates: []tls.Certificate{cert}}})
+	for step, on := range map[string]testserver.Point{
+		"auth": testserver.OnHandshake, "probe": testserver.OnGetFlightInfo, "fetch": testserver.OnDoGet,
+	} {
+		set := srv.Faults().Set(testserver.Fault{On: on, Do: testserver.Hang()})
+		for _, of := range [][]string{{"-e", "SELECT 1"}, {"doctor"}, {"bench", "-c", "1"}} {
+			r := flightpoolOf(t, "", nil, append(of, "grpc+tls://app:secret@"+srv.Addr(), "--tls-ca", known.file, "--connect-timeout", "300ms")...)
+			require.Equal(t, exitConnect, r.code, r.err)
+			require.True(t, strings.HasPrefix(r.err, "flightpool: "+srv.Addr()+": "+step+": no answer within --connect-timeout 300ms"), "%s, %s: %s", of[0], on, r.err)
+		}
+		set.Clear()
 	}
 }
 

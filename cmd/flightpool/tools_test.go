@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,9 +43,11 @@ func TestDoctorPrintsTextJSONAndGo(t *testing.T) {
 
 func TestBenchPrintsTextAndJSON(t *testing.T) {
 	srv := serve(t, testserver.Options{})
-	r := flightpoolOf(t, "", nil, "bench", srv.URI(), "-c", "2", "-d", "100ms")
+	const sql = "SELECT * FROM generate(7, 3)"
+	r := flightpoolOf(t, "", nil, "bench", srv.URI(), "-c", "2", "-d", "100ms", "-q", sql)
 	require.Zero(t, r.code, r.err)
-	require.Regexp(t, `^\d+ calls? in 0\.\d s: \d+ per second, \d+ rows?\n  mean `, r.out)
+	ran := len(srv.Ledger().Executions(sql))
+	require.Regexp(t, fmt.Sprintf(`^%d calls? in 0\.\d s: \d+ per second, %d rows?\n  mean `, ran, 7*ran), r.out)
 	require.Contains(t, r.out, "  99.9 % ")
 	require.Contains(t, r.out, "pool: 2 connections, 0 opened")
 

@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,12 +90,23 @@ func TestAStatementThatIsNotSentEndsTheLoad(t *testing.T) {
 	})
 }
 
-func TestPercentilesTellTheSlowOnes(t *testing.T) {
+// The calls take 10 ms, 20 ms, and so on to 1 s, so that each percentile is known.
+func TestPercentilesAreThoseOfAKnownDistribution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := run(t, Options{Goroutines: 1, Duration: 11 * time.Second, Statements: []string{
-			"SELECT sleep('10ms')", "SELECT sleep('10ms')", "SELECT sleep('10ms')", "SELECT sleep('1s')"}})
-		require.InEpsilon(t, 10_000, r.Latency[0].Micros, 0.002)
-		require.InEpsilon(t, 1_000_000, r.Latency[1].Micros, 0.002)
+		const step, steps = 10 * time.Millisecond, 100
+		var statements []string
+		for i := range steps {
+			statements = append(statements, fmt.Sprintf("SELECT sleep('%v')", step*time.Duration(i+1)))
+		}
+		r := run(t, Options{Goroutines: 1, Duration: step * steps * (steps + 1) / 2, Statements: statements})
+		require.EqualValues(t, steps, r.Calls)
+		require.InEpsilon(t, 505_000, r.Mean, 0.002)
+		var found []float64
+		for i, micros := range []float64{500_000, 900_000, 990_000, 1_000_000, 1_000_000} {
+			require.InEpsilon(t, micros, r.Latency[i].Micros, 0.002, "%v", r.Latency[i])
+			found = append(found, r.Latency[i].Percent)
+		}
+		require.Equal(t, []float64{50, 90, 99, 99.9, 100}, found)
 	})
 }
 
