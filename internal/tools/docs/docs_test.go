@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"regexp"
 	"runtime/debug"
 	"slices"
@@ -141,6 +142,46 @@ func TestEveryPageSaysWhatToImport(t *testing.T) {
 			t.Errorf("%s has Go and no import path", page)
 		}
 	}
+}
+
+// goCommand is a go command of a page with what it is given, and the folder that it runs in.
+var goCommand = regexp.MustCompile(`(?:cd (\S+) && )?\bgo (?:run|build|install)( [^\n\x60)&;]*)`)
+
+// A go command takes only packages of the module that it runs in, and each folder has its own here.
+func TestTheGoCommandsOfThePagesRunInTheirModule(t *testing.T) {
+	names, err := pages(os.DirFS(root))
+	require.NoError(t, err)
+	found := 0
+	for _, page := range names {
+		text, err := os.ReadFile(root + "/" + page)
+		require.NoError(t, err)
+		for _, c := range goCommand.FindAllStringSubmatch(string(text), -1) {
+			dir := strings.TrimRight(c[1], "/")
+			words := strings.Fields(c[2])
+			if i := slices.Index(words, "-C"); i >= 0 {
+				dir = words[i+1]
+			}
+			for _, word := range words {
+				if !strings.HasPrefix(word, "./") {
+					continue
+				}
+				found++
+				require.Equal(t, moduleOf(dir), moduleOf(path.Join(dir, word)), "%s: %s", page, c[0])
+				require.DirExists(t, path.Join(root, dir, word), "%s: %s", page, c[0])
+			}
+		}
+	}
+	require.Positive(t, found)
+}
+
+// moduleOf is the folder of the module that a folder of the tree is in.
+func moduleOf(dir string) string {
+	for dir = path.Clean(dir); dir != "."; dir = path.Dir(dir) {
+		if _, err := os.Stat(path.Join(root, dir, "go.mod")); err == nil {
+			break
+		}
+	}
+	return dir
 }
 
 func TestABlockIsReadWithWhatItPrints(t *testing.T) {
