@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 
 	"github.com/flightpool/flightpool/flightpool/registry/ddl"
 	"github.com/flightpool/flightpool/internal/errjoin"
@@ -30,11 +31,32 @@ func (r *Registry) ApplyDDL(ctx context.Context, sql string) error {
 	}
 	for _, s := range statements {
 		if err := r.Apply(ctx, s); err != nil {
-			return fmt.Errorf("registry: line %d, column %d: %w", s.Line, s.Column, err)
+			return at(s, err)
 		}
 	}
 	return nil
 }
+
+// at tells where a statement that has failed begins, unless err tells the very place.
+func at(s ddl.Statement, err error) error {
+	if wrong := (*ddl.Error)(nil); errors.As(err, &wrong) {
+		return err
+	}
+	return &statementError{s, err}
+}
+
+// A statementError is why a statement could not be carried out.
+type statementError struct {
+	of  ddl.Statement
+	err error
+}
+
+func (e *statementError) Error() string {
+	why := strings.TrimPrefix(e.err.Error(), "registry: ") // it is said once
+	return fmt.Sprintf("registry: line %d, column %d: %s", e.of.Line, e.of.Column, why)
+}
+
+func (e *statementError) Unwrap() error { return e.err }
 
 // Apply carries one statement out. What it changes is in use when it returns nil;
 // connections are made in the background.

@@ -77,7 +77,10 @@ func TestAStatementThatFailsSaysWhereAndChangesNothing(t *testing.T) {
 			"ALTER SERVER s OPTIONS (SET health_check_type 'x', SET a 'b')":   "health_check_type",
 			"CREATE SERVER t TYPE 'fake' FOREIGN DATA WRAPPER w; DROP SERVER": "expected the name",
 		} {
-			require.ErrorContains(t, g.ApplyDDL(t.Context(), sql), want, "%s", sql)
+			err := g.ApplyDDL(t.Context(), sql)
+			require.ErrorContains(t, err, want, "%s", sql)
+			require.Regexp(t, `^registry: line \d+, column \d+: `, err.Error())
+			require.NotRegexp(t, `registry: line \d+, column \d+: registry: `, err.Error())
 		}
 		after, err := g.Definition("s")
 		require.NoError(t, err)
