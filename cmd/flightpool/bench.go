@@ -26,7 +26,7 @@ func (a *app) benchCommand() *cobra.Command {
 	var route string
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "bench URL", Short: "measure a server under load", Long: benchHelp, Args: cobra.MaximumNArgs(1),
+		Use: "bench URL", Short: "measure a server under load", Long: benchHelp, Args: oneServer,
 		Example: `  flightpool bench grpc://localhost:31337 -c 32 -d 30s -q 'SELECT count(*) FROM flights'`,
 		RunE: func(c *cobra.Command, args []string) error {
 			var known bool

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -47,7 +49,7 @@ func (a *app) command() *cobra.Command {
 		Example: `  flightpool grpc://localhost:31337
   flightpool grpc+tls://db.example.com:443 --user app -e 'SELECT * FROM flights' --format parquet -o flights.parquet
   echo 'SELECT 1;' | flightpool grpc://localhost:31337 --format csv`,
-		Args: cobra.MaximumNArgs(1), SilenceUsage: true, SilenceErrors: true,
+		Args: oneServer, SilenceUsage: true, SilenceErrors: true, SuggestionsMinimumDistance: 2, Version: version(),
 		PersistentPreRun: func(*cobra.Command, []string) { a.parsed = true },
 		RunE:             func(c *cobra.Command, args []string) error { return a.shell(c.Context(), args, j) },
 	}
@@ -62,6 +64,28 @@ func (a *app) command() *cobra.Command {
 	flags.BoolVar(&j.noPager, "no-pager", false, "print long results at once, too")
 	root.AddCommand(a.doctorCommand(), a.benchCommand())
 	return root
+}
+
+// oneServer refuses more than a URL, and what was meant to be a command. It prints no
+// argument: there may be a password in it.
+func oneServer(c *cobra.Command, args []string) error {
+	if len(args) > 0 && args[0] != "" && !c.HasParent() {
+		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+			return usageError("there is no such command; did you mean %s?", strings.Join(near, " or "))
+		}
+	}
+	if len(args) > 1 {
+		return usageError("%d arguments where one URL is taken; statements are given by -e", len(args))
+	}
+	return nil
+}
+
+// version is that of the module that this program was built from.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return cmp.Or(info.Main.Version, "(devel)")
+	}
+	return "(devel)"
 }
 
 // shell runs a job, or reads statements from the terminal.

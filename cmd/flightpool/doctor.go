@@ -25,7 +25,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	var asJSON, asGo bool
 	c := &cobra.Command{
 		Use: "doctor URL", Short: "find out what a server does, and which settings suit it", Long: doctorHelp,
-		Args: cobra.MaximumNArgs(1),
+		Args: oneServer,
 		RunE: func(c *cobra.Command, args []string) error {
 			if asJSON && asGo {
 				return usageError("--json and --go exclude each other")
