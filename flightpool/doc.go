@@ -57,5 +57,6 @@
 // Every error of a call of a pool or session wraps an *Error: Fault says whose
 // fault, Stage how far the call had come, SafeToRetry whether it may be
 // repeated. errors.Is finds the context's error when a deadline or cancellation
-// was the cause, and status.FromError the server's own status.
+// was the cause, and status.FromError the server's own status. What does not fit a
+// Go value, and ErrNoRows, are errors of rows, without an *Error: the call has succeeded.
 package flightpool
