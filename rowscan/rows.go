@@ -158,7 +158,7 @@ func planColumn(made setters, t reflect.Type, schema *arrow.Schema) (rowPlan, er
 		return rowPlan{}, err
 	}
 	if n := schema.NumFields(); n != 1 {
-		return rowPlan{}, fmt.Errorf("the result has %d columns, and %s takes one: select one, or use a struct or Maps", n, t)
+		return rowPlan{}, fmt.Errorf("the result has %d columns, and %s takes one: select one, or use a struct or map[string]any", n, t)
 	}
 	return rowPlan{columns: []columnPlan{{field: field{structfields.Field{Name: schema.Field(0).Name}, set}}}}, nil
 }
