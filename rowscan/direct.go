@@ -118,10 +118,9 @@ func directNumber[T, F int | int8 | int16 | int32 | int64 | float64](dst *T, val
 // directString copies texts to memory of their own.
 func directString(dst *string, col arrow.Array) directCopy {
 	switch a := col.(type) {
-	case *array.String:
-		return directUnlessNull(dst, a, func(row int) string { return strings.Clone(a.Value(row)) })
-	case *array.LargeString:
-		return directUnlessNull(dst, a, func(row int) string { return strings.Clone(a.Value(row)) })
+	case *array.String, *array.LargeString, *array.StringView:
+		texts := a.(interface{ Value(row int) string })
+		return directUnlessNull(dst, a, func(row int) string { return strings.Clone(texts.Value(row)) })
 	default:
 		return nil
 	}

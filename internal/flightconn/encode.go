@@ -1,13 +1,13 @@
 package flightconn
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
 // tooLargeError says that something cannot be sent in one message. Where
@@ -30,8 +30,8 @@ func (e *tooLargeError) Error() string {
 // fewer rows, and its first encoding is dropped.
 //
 // The messages are valid as long as their batch, whose memory their bodies are in. What the
-// writer makes anew for them, such as offsets that begin with zero, is memory of Go's own:
-// the writer gives it up, and does not use it again.
+// writer makes anew for them, their headers and offsets that begin with zero, comes from
+// Go's own allocator: the writer gives it up, and does not use it again.
 //
 // It belongs to one goroutine, and close must be called.
 type encoder struct {
@@ -47,7 +47,7 @@ type encoder struct {
 // bodies.
 func newEncoder(desc *pb.FlightDescriptor, schema *arrow.Schema, limit int, opts ...ipc.Option) *encoder {
 	e := &encoder{limit: limit, desc: desc}
-	e.writer = ipc.NewWriterWithPayloadWriter(PayloadFunc(e.keepPending), append(opts, ipc.WithSchema(schema))...)
+	e.writer = ipc.NewWriterWithPayloadWriter(PayloadFunc(e.keepPending), append(opts, ipc.WithSchema(schema), ipc.WithAllocator(memory.NewGoAllocator()))...)
 	return e
 }
 
@@ -117,9 +117,9 @@ func (e *encoder) slice(batch arrow.RecordBatch, from, to int64) (before []*putM
 // close releases what the writer holds. It writes nothing that is sent.
 func (e *encoder) close() { _ = e.writer.Close() }
 
-// keepPending keeps a message. Its header is the writer's to use again.
+// keepPending keeps a message.
 func (e *encoder) keepPending(header []byte, writeBody func(io.Writer) error) error {
-	m := &putMessage{desc: e.desc, header: bytes.Clone(header)}
+	m := &putMessage{desc: e.desc, header: header}
 	if err := writeBody(m); err != nil {
 		return err
 	}

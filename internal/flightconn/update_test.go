@@ -542,7 +542,7 @@ func TestAnIngestIsSentFromTheMemoryOfItsBatch(t *testing.T) {
 	require.Equal(t, copies, sent)
 
 	batch := texts(strings.Repeat("x", 1000))
-	e := newEncoder(nil, batch.Schema(), 1<<20)
+	e := newEncoder(describe(&pb.CommandGetCatalogs{}), batch.Schema(), 1<<20)
 	defer e.close()
 	messages, err := e.encode(batch)
 	require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -197,6 +198,63 @@ func TestARefusedStreamIsSentOnceMore(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		require.Empty(t, c.mu.streams)
+	})
+}
+
+// A message in pieces is not sent again: its memory may be another's by then.
+func TestARefusedStreamOfPiecesIsNotSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig()
+		cfg.Marshal = func(_ []byte, v any) ([]byte, [][]byte, error) {
+			return v.([]byte)[:2], [][]byte{v.([]byte)[2:]}, nil
+		}
+		c, p := pair(t, cfg)
+		ctx, j := observed(soon(t))
+		r := invoke(ctx, c, []byte("query"))
+		id := next[*http2.MetaHeadersFrame](p).StreamID
+		require.Equal(t, "\x00\x00\x00\x00\x05query", string(next[*http2.DataFrame](p).Data()))
+		require.NoError(t, p.framer.WriteRSTStream(id, http2.ErrCodeRefusedStream))
+		<-r.done
+		require.Equal(t, codes.Unavailable, status.Code(r.err))
+		require.Equal(t, []string{"begin", "sent", "disowned", "end"}, j.heard())
+	})
+}
+
+// What a message is made of may be changed once its sending has returned, however little of it
+// the windows have let out at a time.
+func TestPiecesMayBeChangedAfterTheyWereSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig()
+		cfg.Marshal = func(_ []byte, v any) ([]byte, [][]byte, error) {
+			data, rest := inPieces(v.([]byte))
+			return data, rest, nil
+		}
+		c, p := pair(t, cfg, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 7})
+		s, err := c.NewStream(soon(t), both, "/s/m")
+		require.NoError(t, err)
+		id := next[*http2.MetaHeadersFrame](p).StreamID
+		var want []byte
+		var sending sync.WaitGroup
+		messages := [][]byte{requestOf(1, 101), requestOf(2, 1), requestOf(3, 0), requestOf(4, 3), requestOf(5, 64)}
+		for _, m := range messages {
+			want = append(want, 0, 0, 0, 0, byte(len(m)))
+			want = append(want, m...)
+		}
+		sending.Go(func() {
+			for _, m := range messages {
+				if s.SendMsg(m) != nil {
+					return
+				}
+				clear(m)
+			}
+		})
+		var got []byte
+		for len(got) < len(want) {
+			got = append(got, next[*http2.DataFrame](p).Data()...)
+			require.NoError(t, p.framer.WriteWindowUpdate(id, 7))
+		}
+		sending.Wait()
+		require.Equal(t, want, got)
 	})
 }
 

@@ -100,9 +100,20 @@ func (p plan) serve(s grpc.ServerStream) error {
 			return err
 		}
 	}
-	var m []byte
-	for range p.readFirst {
+	requests := 0
+	read := func() error {
+		var m []byte
 		if err := s.RecvMsg(&m); err != nil {
+			return err
+		}
+		if !bytes.Equal(m, requestOf(requests, p.requests[requests])) {
+			return status.Errorf(codes.DataLoss, "request %d is another", requests)
+		}
+		requests++
+		return nil
+	}
+	for range p.readFirst {
+		if err := read(); err != nil {
 			return err
 		}
 	}
@@ -120,12 +131,30 @@ func (p plan) serve(s grpc.ServerStream) error {
 		return status.Error(p.code, p.text)
 	}
 	for {
-		if err := s.RecvMsg(&m); errors.Is(err, io.EOF) {
+		if err := read(); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
 		}
 	}
+}
+
+// requestOf is the request of a number: no two parts of it are alike.
+func requestOf(number, size int) []byte {
+	request := make([]byte, size)
+	for i := range request {
+		request[i] = byte(number + i + i/251)
+	}
+	return request
+}
+
+// inPieces is a message in one piece or several, of which some are empty.
+func inPieces(message []byte) (data []byte, rest [][]byte) {
+	if len(message)%2 == 0 {
+		return message, nil
+	}
+	third := len(message) / 3
+	return message[:third], [][]byte{nil, message[third : 2*third], {}, message[2*third:]}
 }
 
 // outcome is what a client has seen of a plan.
@@ -150,7 +179,7 @@ func (p plan) run(ctx context.Context, cc grpc.ClientConnInterface) outcome {
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for i, size := range p.requests {
-			request := bytes.Repeat([]byte{byte(i)}, size)
+			request := requestOf(i, size)
 			if s.SendMsg(&request) != nil {
 				return
 			}
@@ -229,7 +258,10 @@ func TestLikeGRPCsOwnClient(t *testing.T) {
 			if r.IntN(2) == 0 {
 				cfg.StreamWindow, cfg.ConnWindow = 4<<20, 16<<20
 			}
-			cfg.Marshal = func(_ []byte, v any) ([]byte, [][]byte, error) { return *v.(*[]byte), nil, nil }
+			cfg.Marshal = func(_ []byte, v any) ([]byte, [][]byte, error) {
+				data, rest := inPieces(*v.(*[]byte))
+				return data, rest, nil
+			}
 			ours, err := New(t.Context(), raw, cfg)
 			require.NoError(t, err)
 			defer ours.Close(time.Second)
