@@ -190,3 +190,28 @@ func TestCancelsOfServersAreCounted(t *testing.T) {
 		require.Equal(t, st.CancelsUnconfirmed, users[0].CancelsUnconfirmed)
 	})
 }
+
+// A context that ends in the moment in which a connection was lent costs neither the loan nor
+// the connection: the tracer ends it between the two.
+func TestAContextThatEndsAsItsConnectionIsLentCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := &tracer{}
+		r, _ := traced(t, func(string, string) any { return flightpool.Tracers{seen} }, nil)
+		defer end(t, r)
+		ctx, stop := context.WithCancel(t.Context())
+		told := 0
+		seen.be(func() {
+			if told++; told == 2 { // after the start of the acquire its end
+				stop()
+			}
+		})
+		c, err := r.Acquire(ctx, "db", "ana")
+		seen.be(nil)
+		require.NoError(t, err)
+		require.NoError(t, c.Release())
+		st, err := r.ServerStats("db")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, st.Acquires)
+		require.EqualValues(t, 0, st.Destroyed)
+	})
+}

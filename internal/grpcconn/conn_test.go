@@ -232,7 +232,6 @@ func TestPiecesMayBeChangedAfterTheyWereSent(t *testing.T) {
 		c, p := pair(t, cfg, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 7})
 		s, err := c.NewStream(soon(t), both, "/s/m")
 		require.NoError(t, err)
-		id := next[*http2.MetaHeadersFrame](p).StreamID
 		var want []byte
 		var sending sync.WaitGroup
 		messages := [][]byte{requestOf(1, 101), requestOf(2, 1), requestOf(3, 0), requestOf(4, 3), requestOf(5, 64)}
@@ -248,6 +247,7 @@ func TestPiecesMayBeChangedAfterTheyWereSent(t *testing.T) {
 				clear(m)
 			}
 		})
+		id := next[*http2.MetaHeadersFrame](p).StreamID // which leaves with the first message
 		var got []byte
 		for len(got) < len(want) {
 			got = append(got, next[*http2.DataFrame](p).Data()...)

@@ -22,9 +22,10 @@ func NewWrapper() *Wrapper {
 // Close ends the Wrapper's goroutine. A *sql.Conn on loan stays usable.
 func (h *Wrapper) Close() error { return h.db.Close() }
 
-// wrap makes a *sql.Conn over a borrowedConn. It does no I/O.
+// wrap makes a *sql.Conn over a borrowedConn. It does no I/O and waits for nobody, so that a ctx
+// which ends meanwhile does not end it: the connection is lent by then.
 func (h *Wrapper) wrap(ctx context.Context, l driver.Conn) (*sql.Conn, error) {
-	return h.db.Conn(context.WithValue(ctx, wrappedKey{}, l))
+	return h.db.Conn(context.WithValue(context.WithoutCancel(ctx), wrappedKey{}, l))
 }
 
 type wrappedKey struct{}
