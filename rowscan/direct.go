@@ -2,7 +2,6 @@ package rowscan
 
 import (
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -117,13 +116,10 @@ func directNumber[T, F int | int8 | int16 | int32 | int64 | float64](dst *T, val
 
 // directString copies texts to memory of their own.
 func directString(dst *string, col arrow.Array) directCopy {
-	switch a := col.(type) {
-	case *array.String, *array.LargeString, *array.StringView:
-		texts := a.(interface{ Value(row int) string })
-		return directUnlessNull(dst, a, func(row int) string { return strings.Clone(texts.Value(row)) })
-	default:
-		return nil
+	if texts := textsOf(col); texts != nil {
+		return directUnlessNull(dst, col, texts)
 	}
+	return nil
 }
 
 // directTime copies dates and timestamps, of which those in seconds may be beyond what a

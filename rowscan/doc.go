@@ -1,6 +1,6 @@
 // Package rowscan turns Arrow batches into Go values: rows into structs (Rows),
-// rows into maps (Maps), one value into the nearest Go type (Value), and exact
-// decimals (Decimal). It knows nothing of servers: it reads any Result.
+// rows into maps (Maps), one value into the nearest Go type (Value, Column),
+// and exact decimals (Decimal). It knows nothing of servers: it reads any Result.
 //
 // A column is planned once a result (rows.go, fields.go, set.go, set_nested.go).
 // Each row then reads its values (value.go) through their encodings:
@@ -35,8 +35,9 @@
 //
 //	rows.go, fields.go       plans and the loop over rows; which fields a struct has
 //	set.go, set_nested.go    values into Go types
-//	direct.go                values of common types, without reflection
+//	direct.go, texts.go      values of common types, without reflection; texts
 //	value.go                 what a value is, of any array
+//	column.go                values of one column as any, for many rows
 //	govalue.go, text.go      values as any, and errors; values as text and JSON
 //	maps.go                  rows without a type
 //	collect.go               all rows, the first row, and the values of the first row

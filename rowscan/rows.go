@@ -69,9 +69,10 @@ type Result interface {
 // does: without that, a UUID arrives as 16 bytes, and a bool8 as an integer.
 //
 // The iteration belongs to the goroutine that runs the loop. Each turn gets a T
-// of its own, which shares no memory with the batch and may be kept. After an
-// error nothing more comes. A T that cannot hold a row, or that the result does
-// not fit, is an error before the first batch is read.
+// of its own, which shares no memory with the batch and may be kept; texts of
+// neighbouring rows share memory, at most 256 bytes of it. After an error nothing
+// more comes. A T that cannot hold a row, or that the result does not fit, is an
+// error before the first batch is read.
 func Rows[T any](r Result) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none, v T

@@ -86,8 +86,11 @@ func checkColumn(t *testing.T, col arrow.Array, want []any) map[reflect.Type]int
 	t.Helper()
 	require.Equal(t, len(want), col.Len())
 	fits := make(map[reflect.Type]int)
-	made := setters{}
+	made, column := setters{}, Column(col)
 	for row, logical := range want {
+		if got := column(row); !valuegen.Same(reflect.ValueOf(&got).Elem(), logical) || reflect.TypeOf(got) != reflect.TypeOf(Value(col, row)) {
+			t.Errorf("%s: Column gives %#v, not %v", col.DataType(), got, logical)
+		}
 		if got := Value(col, row); !valuegen.Same(reflect.ValueOf(&got).Elem(), logical) {
 			t.Errorf("%s: Value is %#v, not %v", col.DataType(), got, logical)
 		}

@@ -19,10 +19,11 @@ import (
 // rows is driver.Rows over a result.
 type rows struct {
 	result *flightpool.QueryResult
-	batch  arrow.RecordBatch // the current one, or nil
-	row    int               // of batch, to be read next
-	ended  bool              // there is nothing left to read
-	stop   func()            // lets go of the context that the statement runs on
+	batch  arrow.RecordBatch   // the current one, or nil
+	values []func(row int) any // of each column of a batch of many rows, else empty
+	row    int                 // of batch, to be read next
+	ended  bool                // there is nothing left to read
+	stop   func()              // lets go of the context that the statement runs on
 }
 
 var (
@@ -93,13 +94,32 @@ func (r *rows) Next(dest []driver.Value) error {
 			}
 			return io.EOF
 		}
-		r.batch, r.row = r.result.RecordBatch(), 0
+		r.begin(r.result.RecordBatch())
 	}
 	for i := range dest {
-		dest[i] = sqlValue(rowscan.Value(r.batch.Column(i), r.row))
+		if i < len(r.values) {
+			dest[i] = sqlValue(r.values[i](r.row))
+		} else {
+			dest[i] = sqlValue(rowscan.Value(r.batch.Column(i), r.row))
+		}
 	}
 	r.row++
 	return nil
+}
+
+// manyRows is how many rows of a batch are worth a rowscan.Column for each column: making
+// one costs as much as some values do without.
+const manyRows = 8
+
+// begin has the first row of batch read next.
+func (r *rows) begin(batch arrow.RecordBatch) {
+	r.batch, r.row, r.values = batch, 0, r.values[:0]
+	if batch.NumRows() < manyRows {
+		return
+	}
+	for _, col := range batch.Columns() {
+		r.values = append(r.values, rowscan.Column(col))
+	}
 }
 
 // sqlValue makes a value one of the driver interface's: an int64, float64, bool,
@@ -109,10 +129,18 @@ func (r *rows) Next(dest []driver.Value) error {
 // maps of such values.
 func sqlValue(v any) driver.Value {
 	switch v := v.(type) {
-	case int8, int16, int32:
-		return reflect.ValueOf(v).Int()
-	case uint8, uint16, uint32:
-		return int64(reflect.ValueOf(v).Uint()) //nolint:gosec // at most 32 bits
+	case int8:
+		return int64(v)
+	case int16:
+		return int64(v)
+	case int32:
+		return int64(v)
+	case uint8:
+		return int64(v)
+	case uint16:
+		return int64(v)
+	case uint32:
+		return int64(v)
 	case uint64:
 		if v > math.MaxInt64 {
 			return strconv.FormatUint(v, 10)

@@ -11,6 +11,8 @@
 //	parallel         32 goroutines, 256 connections
 //	starved          128 goroutines, 4 connections, returned at once
 //	handoff          the same, but each borrower lets others run: all of them wait
+//	handoff_busy     16 goroutines, one connection, which is used for 50us; who has returned it computes
+//	                 for 20us: how long it is without its next borrower
 //	spike            50 callers at once, 5 idle connections, 150ms to open, 2ms of use
 //	expiry           connections that live 200ms and take 20ms to open: what a borrower waits
 //	leave_cancel     100,000 callers wait for one connection, all on one context, which is cancelled

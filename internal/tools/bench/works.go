@@ -35,6 +35,7 @@ var works = []work{
 	{name: "parallel", unit: "ns/op", n: 400_000, run: func(p peer, n int) result { return cycles(p, setting{size: 256}, 32, n, nil) }},
 	{name: "starved", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, setting{size: 4}, 128, n, nil) }},
 	{name: "handoff", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, setting{size: 4}, 128, n, runtime.Gosched) }},
+	{name: "handoff_busy", unit: "us/op", n: 4000, run: busyHandoff},
 	{name: "spike", unit: "ms", n: 50, run: spike},
 	{name: "expiry", unit: "us/op", n: 4000, run: expiry, ages: true},
 	{name: "leave_cancel", unit: "ms", n: 100_000, run: leaveCancelled, waits: true},
@@ -66,6 +67,34 @@ func cycles(p peer, s setting, goroutines, n int, use func()) result {
 		allocs: float64(mallocs()-before) / float64(n),
 		opens:  pool.opens(),
 	}
+}
+
+// busyHandoff lets 16 goroutines share one connection: each uses it for 50us, in which it
+// computes nothing, returns it and then computes for 20us. It gives how long the connection
+// that was returned was without its next borrower on average.
+func busyHandoff(p peer, n int) result {
+	ctx := context.Background()
+	pool := p.make(setting{size: 1})
+	defer pool.close()
+	warm(ctx, pool, 1)
+	var returned time.Time // the connection's borrower's
+	var between time.Duration
+	var left atomic.Int64
+	left.Store(int64(n))
+	together(16, func() {
+		for left.Add(-1) >= 0 {
+			must(pool.cycle(ctx, func() {
+				if !returned.IsZero() {
+					between += time.Since(returned)
+				}
+				time.Sleep(50 * time.Microsecond)
+				returned = time.Now()
+			}))
+			for end := time.Now().Add(20 * time.Microsecond); time.Now().Before(end); {
+			}
+		}
+	})
+	return result{value: float64(between.Nanoseconds()) / 1000 / float64(n), opens: pool.opens()}
 }
 
 // spike lets n callers at once find 5 idle connections of at most 50, where an

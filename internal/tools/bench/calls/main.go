@@ -23,11 +23,16 @@
 //	fetch_4_endpoints                 fetch_16k's batches from four endpoints
 //	structs                           8k rows of a BIGINT, a text, a DOUBLE and a TIMESTAMP into structs; by hand where
 //	                                  a client knows none
+//	sql_select1_8, sql_rows           select1_8, and the rows of structs, by database/sql over each one's driver
 //	ingest                            fetch_16k's batches into a table
+//
+// Two peers of the fetches are limits, not clients: what the same bytes take by a bare TCP connection into
+// one buffer, and by a gRPC stream whose messages nobody looks at (limits.go).
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -132,7 +137,7 @@ func child(w work, p peer, uri string) result {
 func measure(w work, onlyPeer, uri string, rounds int, check func(work, peer string, ratio float64)) {
 	var against []peer // ours first
 	for i, p := range peers {
-		if i == 0 || (onlyPeer == "" || onlyPeer == p.name) && (!p.sql || w.alsoSQL) {
+		if i == 0 || (onlyPeer == "" || onlyPeer == p.name) && p.kind&cmp.Or(w.against, flightClients) != 0 {
 			against = append(against, p)
 		}
 	}

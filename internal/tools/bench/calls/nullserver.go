@@ -106,6 +106,10 @@ func act(request []byte, stream grpc.ServerStream) error {
 	switch action.Type {
 	case "ClosePreparedStatement":
 		return nil
+	case tcpAddress:
+		reply, err := proto.Marshal(&pb.Result{Body: []byte(serveTCP())})
+		must(err)
+		return stream.SendMsg(reply)
 	case "CreatePreparedStatement":
 	default:
 		return status.Error(codes.Unimplemented, action.Type)

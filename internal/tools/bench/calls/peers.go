@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"strings"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	adbcflight "github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
-	"github.com/apache/arrow-adbc/go/adbc/sqldriver"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
-	_ "github.com/apache/arrow-go/v18/arrow/flight/flightsql/driver" // database/sql's "flightsql"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -27,20 +24,31 @@ type client interface {
 // A peer makes clients of at most size connections.
 type peer struct {
 	name string
+	kind kind
 	make func(uri string, size int) client
 	env  []string // of its process
-	sql  bool     // is database/sql
 }
+
+// A kind is what a peer is. A work names the kinds that it is compared with.
+type kind uint8
+
+const (
+	flightClients kind = 1 << iota
+	sqlDrivers         // of database/sql
+	limits             // do less than any client can: they show how far there is to go
+)
 
 // The first is ours. The bare clients are given a connection by a channel,
 // which is the pool that their users write; database/sql is one itself.
 var peers = []peer{
 	{name: "flightpool", make: newOurs},
-	{name: "arrow-go_client", make: newBare},
-	{name: "arrow-go_client_gogc400", make: newBare, env: []string{"GOGC=400"}},
-	{name: "adbc", make: newADBC},
-	{name: "arrow-go_database/sql", make: newArrowSQL, sql: true},
-	{name: "adbc_database/sql", make: newADBCSQL, sql: true},
+	{name: "arrow-go_client", kind: flightClients, make: newBare},
+	{name: "arrow-go_client_gogc400", kind: flightClients, make: newBare, env: []string{"GOGC=400"}},
+	{name: "adbc", kind: flightClients, make: newADBC},
+	{name: "arrow-go_database/sql", kind: sqlDrivers, make: newArrowSQL},
+	{name: "adbc_database/sql", kind: sqlDrivers, make: newADBCSQL},
+	{name: "tcp_bytes", kind: limits, make: newTCPBytes},
+	{name: "grpc_bytes", kind: limits, make: newGRPCBytes},
 }
 
 func count(r array.RecordReader) (n int64, err error) {
@@ -167,38 +175,6 @@ func (c adbcClient) close() {
 	}
 	must(c.db.Close())
 }
-
-type sqlClient struct{ db *sql.DB }
-
-func newArrowSQL(uri string, size int) client {
-	return newSQL("flightsql", "flightsql://"+address(uri), size)
-}
-
-func newADBCSQL(uri string, size int) client { return newSQL("adbc", adbc.OptionKeyURI+"="+uri, size) }
-
-func init() { sql.Register("adbc", sqldriver.Driver{Driver: adbcflight.NewDriver(nil)}) }
-
-func newSQL(driver, dsn string, size int) client {
-	db, err := sql.Open(driver, dsn)
-	must(err)
-	db.SetMaxOpenConns(size)
-	db.SetMaxIdleConns(size)
-	return sqlClient{db}
-}
-
-func (c sqlClient) rows(ctx context.Context, query string) (n int64, err error) {
-	r, err := c.db.QueryContext(ctx, query)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = r.Close() }()
-	for r.Next() {
-		n++
-	}
-	return n, r.Err()
-}
-
-func (c sqlClient) close() { must(c.db.Close()) }
 
 func address(uri string) string {
 	_, host, _ := strings.Cut(uri, "://")

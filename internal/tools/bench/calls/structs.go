@@ -42,22 +42,6 @@ func (c adbcClient) structs(ctx context.Context, sql string) (int64, error) {
 	return c.each(ctx, sql, recordsOf)
 }
 
-func (c sqlClient) structs(ctx context.Context, query string) (n int64, err error) {
-	rows, err := c.db.QueryContext(ctx, query)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var r record
-		if err := rows.Scan(&r.ID, &r.Name, &r.Price, &r.At); err != nil {
-			return n, err
-		}
-		n += one(r)
-	}
-	return n, rows.Err()
-}
-
 // one looks at a record, so that it is made.
 func one(r record) int64 {
 	if r.Name == "" || r.At.IsZero() {

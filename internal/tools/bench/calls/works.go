@@ -12,7 +12,7 @@ import (
 type work struct {
 	name    string
 	unit    string
-	alsoSQL bool // against database/sql too
+	against kind // 0: Flight SQL clients
 	run     func(p peer, uri string) result
 }
 
@@ -20,19 +20,21 @@ const size = 8 // connections, at most
 
 var works = []work{
 	{name: "select1_1", unit: "us/call", run: calls(1, 1500, 0, select1)},
-	{name: "select1_8", unit: "us/call", alsoSQL: true, run: calls(8, 3000, 0, select1)},
+	{name: "select1_8", unit: "us/call", against: flightClients | sqlDrivers, run: calls(8, 3000, 0, select1)},
 	{name: "select1_8_deadline", unit: "us/call", run: calls(8, 3000, time.Minute, select1)},
 	{name: "select1_64", unit: "us/call", run: calls(64, 3000, 0, select1)},
 	{name: "params_8", unit: "us/call", run: calls(8, 2000, 0, withParam)},
 	{name: "params_8_kept", unit: "us/call", run: keeping(calls(8, 2000, 0, withParam))},
 	{name: "prepared_8", unit: "us/call", run: calls(8, 2000, 0, prepared)},
-	{name: "fetch_2k", unit: "us/batch", run: fetch("ints", 2048, 6000, "")},
-	{name: "fetch_16k", unit: "us/batch", run: fetch("ints", 16384, 1500, "")},
-	{name: "fetch_64k", unit: "us/batch", run: fetch("ints", 65536, 400, "")},
-	{name: "fetch_256k", unit: "us/batch", run: fetch("ints", 262144, 100, "")},
-	{name: "fetch_wide", unit: "us/batch", run: fetch("mixed", 16384, 80, "")},
+	{name: "fetch_2k", unit: "us/batch", against: flightClients | limits, run: fetch("ints", 2048, 6000, "")},
+	{name: "fetch_16k", unit: "us/batch", against: flightClients | limits, run: fetch("ints", 16384, 1500, "")},
+	{name: "fetch_64k", unit: "us/batch", against: flightClients | limits, run: fetch("ints", 65536, 400, "")},
+	{name: "fetch_256k", unit: "us/batch", against: flightClients | limits, run: fetch("ints", 262144, 100, "")},
+	{name: "fetch_wide", unit: "us/batch", against: flightClients | limits, run: fetch("mixed", 16384, 80, "")},
 	{name: "fetch_4_endpoints", unit: "us/batch", run: fetch("ints", 16384, 1600, " 4")},
-	{name: "structs", unit: "us/batch", alsoSQL: true, run: structs(8192, 40)},
+	{name: "structs", unit: "us/batch", against: flightClients | sqlDrivers, run: structs(8192, 40)},
+	{name: "sql_select1_8", unit: "us/call", against: sqlDrivers, run: throughSQL(calls(8, 3000, 0, select1))},
+	{name: "sql_rows", unit: "us/batch", against: sqlDrivers, run: throughSQL(structs(8192, 40))},
 	{name: "ingest", unit: "us/batch", run: ingest("ints", 16384, 600)},
 }
 
