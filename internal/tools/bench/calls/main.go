@@ -1,7 +1,7 @@
 // Command calls measures whole calls against other Flight SQL clients in one
 // run, over loopback TCP:
 //
-//	go run ./calls [-rounds 7] [-work select1_8] [-peer arrow-go_client] [-quick]
+//	go run ./calls [-rounds 7] [-work select1_8] [-peer arrow-go_client] [-quick] [-plot FILE]
 //
 // The server is a process of its own that sends again what it has encoded once
 // (nullserver.go), so that it is not what is measured. Each run of a work by a
@@ -55,6 +55,7 @@ func main() {
 	quick := flag.Bool("quick", false, "three rounds of all works against arrow-go's client; fail where a ratio of CPU time has grown")
 	var g guard.Guard
 	flag.StringVar(&g.Path, "write", "", "with -quick: add the ratios to this file")
+	picture := flag.String("plot", "", "draw the times as a picture (SVG) into this file")
 	uri := flag.String("uri", "", "be the client: run the work by the peer once, against this server")
 	flag.Parse()
 	switch {
@@ -71,11 +72,13 @@ func main() {
 	if *quick {
 		*rounds, *onlyPeer, check = 3, peers[1].name, g.Check
 	}
+	var measured []plotted
 	for _, w := range works {
 		if *onlyWork == "" || *onlyWork == w.name {
-			measure(w, *onlyPeer, server, *rounds, check)
+			measured = append(measured, measure(w, *onlyPeer, server, *rounds, check))
 		}
 	}
+	writePlot(*picture, measured)
 	if *quick {
 		stop()
 		g.Exit()
@@ -134,7 +137,7 @@ func child(w work, p peer, uri string) result {
 	return r
 }
 
-func measure(w work, onlyPeer, uri string, rounds int, check func(work, peer string, ratio float64)) {
+func measure(w work, onlyPeer, uri string, rounds int, check func(work, peer string, ratio float64)) plotted {
 	var against []peer // ours first
 	for i, p := range peers {
 		if i == 0 || (onlyPeer == "" || onlyPeer == p.name) && p.kind&cmp.Or(w.against, flightClients) != 0 {
@@ -166,6 +169,24 @@ func measure(w work, onlyPeer, uri string, rounds int, check func(work, peer str
 			check(w.name, p.name, median(cpu))
 		}
 	}
+	return partsOf(w, against, results)
+}
+
+// partsOf is what each peer took in parts of what arrow-go's client did, if that ran.
+func partsOf(w work, against []peer, results [][]result) plotted {
+	parts := map[string]float64{}
+	bare := slices.IndexFunc(against, func(p peer) bool { return p.name == peers[1].name })
+	for i, p := range against {
+		if bare < 0 {
+			break
+		}
+		ratios := make([]float64, len(results[i]))
+		for round := range ratios {
+			ratios[round] = results[i][round].value / results[bare][round].value
+		}
+		parts[p.name] = median(ratios)
+	}
+	return plotted{w.name, parts}
 }
 
 // timed runs what makes so many calls, or gets so many batches, and tells what
