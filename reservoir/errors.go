@@ -89,6 +89,9 @@ type waitEndedError struct {
 }
 
 func (e *waitEndedError) Error() string {
+	if e.waited <= 0 {
+		return fmt.Sprintf("reservoir: acquire: %v", e.err)
+	}
 	return fmt.Sprintf("reservoir: acquire after %v: %v", e.waited, e.err)
 }
 

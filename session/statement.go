@@ -200,7 +200,7 @@ func (s *SessionHandle) checkStatement(c *call, script sqlscan.Script) error {
 		return usageError(errors.New("the SQL text holds no statement"))
 	}
 	if verb := script.TxControl(); verb != "" {
-		return usageError(fmt.Errorf("%s as SQL text is not taken, since the handle must know of its transactions: use BeginTransaction, Commit, Rollback or the savepoint calls of a SessionHandle (with database/sql: BeginTx, Tx.Commit and Tx.Rollback)", verb))
+		return usageError(fmt.Errorf("%s as SQL text is not taken, since the session must know of its transactions: use InTx or BeginTx of the pool, or BeginTransaction, Commit, Rollback and the savepoint calls of a session (with database/sql: BeginTx, Tx.Commit and Tx.Rollback)", verb))
 	}
 	if s.stateless && script.PlainRead() {
 		return nil // a session of one call has no state to ask for, and is given none

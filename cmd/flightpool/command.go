@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/flightpool/flightpool/cancel"
@@ -53,6 +54,7 @@ func (a *app) command() *cobra.Command {
 		PersistentPreRun: func(*cobra.Command, []string) { a.parsed = true },
 		RunE:             func(c *cobra.Command, args []string) error { return a.shell(c.Context(), args, j) },
 	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	a.target.bind(root)
 	flags := root.Flags()
 	flags.StringArrayVarP(&j.statements, "execute", "e", nil, "statements to run; may be repeated")
@@ -78,6 +80,16 @@ func oneServer(c *cobra.Command, args []string) error {
 		return usageError("%d arguments where one URL is taken; statements are given by -e", len(args))
 	}
 	return nil
+}
+
+// flagError says what a flag takes where it was given something else.
+func flagError(err error) error {
+	wanted := map[string]string{"int": "a whole number", "duration": "a duration such as 10s", "bool": "true or false"}
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) && wanted[invalid.GetFlag().Value.Type()] != "" {
+		return usageError("--%s: %q is not %s", invalid.GetFlag().Name, invalid.GetValue(), wanted[invalid.GetFlag().Value.Type()])
+	}
+	return err
 }
 
 // version is that of the module that this program was built from.

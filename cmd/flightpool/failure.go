@@ -87,7 +87,7 @@ func message(err error) string {
 func forTheShell(text string) string {
 	for _, r := range []struct{ program, shell string }{
 		{": set QueryOptions.Route to RouteQuery for its rows, or use Update for its effect", `: say so by \route or --route: query if it has rows, update if not`},
-		{", since the handle must know of its transactions: use BeginTransaction, Commit, Rollback or the savepoint calls of a SessionHandle (with database/sql: BeginTx, Tx.Commit and Tx.Rollback)", `: BEGIN, COMMIT and ROLLBACK alone are, at the prompt and in scripts`},
+		{", since the session must know of its transactions: use InTx or BeginTx of the pool, or BeginTransaction, Commit, Rollback and the savepoint calls of a session (with database/sql: BeginTx, Tx.Commit and Tx.Rollback)", `: BEGIN, COMMIT and ROLLBACK alone are, at the prompt and in scripts`},
 		{"DialTimeout", "--connect-timeout"},
 		{"AcquireTimeout is over; is a result or session not released? set LeakAfter to find its borrower", "acquire_timeout is over: raise it or max_size in the URL, or lower --concurrency"},
 	} {

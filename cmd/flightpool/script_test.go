@@ -67,6 +67,8 @@ func TestExitCodesSayWhatHappened(t *testing.T) {
 		{name: "a transaction is not committed", args: []string{at, "-e", "CREATE TABLE lost (a BIGINT); BEGIN; INSERT INTO lost VALUES (1)"}, code: exitFailed, says: "it is not stored"},
 		{name: "no URL", code: exitUsage, says: "name the server"},
 		{name: "an unknown flag", args: []string{"--colour", at}, code: exitUsage, says: "--colour"},
+		{name: "a number that is none", args: []string{"bench", "-c", "x", at}, code: exitUsage, says: `--concurrency: "x" is not a whole number`},
+		{name: "a duration without its unit", args: []string{"bench", "--duration", "5", at}, code: exitUsage, says: `--duration: "5" is not a duration such as 10s`},
 		{name: "a command misspelt", args: []string{"doctr", at}, code: exitUsage, says: "did you mean doctor?"},
 		{name: "a command without its end", args: []string{"ben"}, code: exitUsage, says: "did you mean bench?"},
 		{name: "two URLs", args: []string{at, at}, code: exitUsage, says: "2 arguments where one URL is taken; statements are given by -e"},
