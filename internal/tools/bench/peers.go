@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,9 +28,10 @@ type pool interface {
 
 // A peer makes pools of up to size connections, each taking dial to open.
 type peer struct {
-	name string
-	ages bool // knows when connections are too old
-	make func(s setting) pool
+	name  string
+	ages  bool // knows when connections are too old
+	limit bool // is no pool: it shows what no pool under a lock can go below
+	make  func(s setting) pool
 }
 
 // A setting is how a pool is to be. What a peer has no means for it leaves out.
@@ -41,8 +43,12 @@ type setting struct {
 }
 
 var (
-	ours  = peer{"reservoir", true, newReservoir}
-	peers = []peer{{"puddle", false, newPuddle}, {"database/sql", true, newSQL}}
+	ours  = peer{name: "reservoir", ages: true, make: newReservoir}
+	peers = []peer{
+		{name: "puddle", make: newPuddle},
+		{name: "database/sql", ages: true, make: newSQL},
+		{name: "two_locks", limit: true, make: newTwoLocks},
+	}
 )
 
 // A dialer opens connections that are nothing but numbers.
@@ -176,3 +182,31 @@ var errNotADatabase = errors.New("bench: not a database")
 func (conn) Prepare(string) (driver.Stmt, error) { return nil, errNotADatabase }
 func (conn) Begin() (driver.Tx, error)           { return nil, errNotADatabase }
 func (conn) Close() error                        { return nil }
+
+// A twoLocks locks and unlocks a mutex to borrow, and to return.
+type twoLocks struct {
+	mu    sync.Mutex
+	taken int
+}
+
+func newTwoLocks(setting) pool { return new(twoLocks) }
+
+func (p *twoLocks) cycle(_ context.Context, use func()) error {
+	p.step(1)
+	if use != nil {
+		use()
+	}
+	p.step(-1)
+	return nil
+}
+
+//go:noinline
+func (p *twoLocks) step(n int) {
+	p.mu.Lock()
+	p.taken += n
+	p.mu.Unlock()
+}
+
+func (p *twoLocks) opens() int { return 0 }
+func (p *twoLocks) look()      { p.step(0) }
+func (p *twoLocks) close()     {}
