@@ -5,6 +5,7 @@
 package reservoir_test
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"testing"
@@ -50,5 +51,37 @@ func TestNeitherTheHotPathNorTheHandOffAllocates(t *testing.T) {
 	others.Wait()
 	s := r.Stats()
 	require.Greater(t, s.AcquiredWaited, uint64(10_000), "this was to measure waits")
+	shut(t, r)
+}
+
+// TestAWaiterAllocatesTheSmallestStack: one that grows is copied, when many leave at once
+// for more than all else.
+func TestAWaiterAllocatesTheSmallestStack(t *testing.T) {
+	f := &fake{}
+	const waiters, smallest = 4000, 2048
+	r := f.pool(t, func(c *config) { c.MaxSize, c.MaxWaiters = 1, waiters })
+	held := acquire(t, r)
+	stacks := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.StackInuse
+	}
+	before := stacks()
+	ctx, cancel := context.WithCancel(t.Context())
+	var left sync.WaitGroup
+	for range waiters {
+		left.Go(func() {
+			if _, err := r.Acquire(ctx); err == nil {
+				t.Error("a caller got the connection that another holds")
+			}
+		})
+	}
+	for r.Stats().Waiting < waiters {
+		runtime.Gosched()
+	}
+	require.Less(t, (stacks()-before)/waiters, uint64(smallest*5/4), "bytes of stack for each who waits")
+	cancel()
+	left.Wait()
+	release(t, held)
 	shut(t, r)
 }

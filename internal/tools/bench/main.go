@@ -85,7 +85,7 @@ func measure(w work, rounds int, check func(work, peer string, ratio float64)) {
 		check(w.name, p.name, median(ratios))
 	}
 	if w.waits {
-		printWaits(w, mine, theirs)
+		printWaits(w, mine, peers, theirs)
 		return
 	}
 	fmt.Printf("ALLOCS %s %.4f per operation\n", w.name, median(each(mine, func(r result) float64 { return r.allocs })))
@@ -94,7 +94,7 @@ func measure(w work, rounds int, check func(work, peer string, ratio float64)) {
 
 // printWaits prints the longest waits for the lock, and in parentheses those of
 // who only yields the processor.
-func printWaits(w work, mine []result, theirs [][]result) {
+func printWaits(w work, mine []result, peers []peer, theirs [][]result) {
 	longest := func(rs []result) string {
 		wait, yield := 0.0, 0.0
 		for _, r := range rs {
