@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	flightdriver "github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
@@ -67,14 +68,52 @@ func (w *world) database() (adbc.Database, error) {
 		return stream, err
 	}
 	w.closers = append(w.closers, func() error { clear(streams); return nil }) // kept until then
+	dial := &w.redial
+	dial.kill = func() { w.srv.Faults().KillConns() }
+	before := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		dial.before()
+		return invoker(ctx, method, req, reply, cc, opts...)
+	}
+	beforeStream := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		dial.before()
+		return streamer(ctx, desc, cc, method, opts...)
+	}
 	options := map[string]string{adbc.OptionKeyURI: "grpc://127.0.0.1:1"}
 	if w.profile.SessionKey == testserver.ByCookie {
 		options[flightdriver.OptionCookieMiddleware] = adbc.OptionValueEnabled
 	}
 	db, err := flightdriver.NewDriver(memory.DefaultAllocator).NewDatabaseWithOptions(options,
-		slices.Concat(cheapClient, []grpc.DialOption{grpc.WithContextDialer(w.srv.Dial), grpc.WithChainStreamInterceptor(quiet)})...)
+		slices.Concat(cheapClient, []grpc.DialOption{grpc.WithContextDialer(w.srv.Dial), grpc.WithChainUnaryInterceptor(before), grpc.WithChainStreamInterceptor(beforeStream, quiet)})...)
 	if logging, ok := db.(adbc.DatabaseLogging); ok {
 		logging.SetLogger(slog.New(slog.DiscardHandler))
 	}
 	return db, err
+}
+
+// redial has the driver of adbcpool.New dial again between two of its RPCs, of which no call
+// of its is told: the transport that it has ends while it does nothing.
+type redial struct {
+	kill func()
+	mu   sync.Mutex // guards what follows
+	skip int        // so many RPCs of the driver's pass before the next is sent on another transport
+	set  bool
+}
+
+// at sets when it happens, once.
+func (r *redial) at(skip int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.skip, r.set = skip, true
+}
+
+// before is called before each RPC of the driver's.
+func (r *redial) before() {
+	r.mu.Lock()
+	now := r.set && r.skip == 0
+	r.set, r.skip = r.set && !now, r.skip-1
+	r.mu.Unlock()
+	if now {
+		r.kill()
+		time.Sleep(time.Millisecond) // in which the driver's transport hears of it
+	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // broken are changes of the pool that break its promises, each with the server
-// on which that shows.
+// on which that shows, and behind a slash the backend, if it is that of one.
 var broken = []struct {
 	name, profile, file string
 	edits               []string // in turn what is there, once, and what takes its place
@@ -46,6 +46,12 @@ var broken = []struct {
 	}},
 	{"a prepared session is not proven", "strict", "session/keep.go", []string{
 		"if err := k.compare(ctx, tx); err != nil {\n\t\t\treturn err\n\t\t}", "_ = tx",
+	}},
+	{"a prepared session is not proven beside an update", "strict/new", "internal/adbcconn/generic_proofs.go", []string{
+		"return call.Prove != nil && c.isFlightSQL", "return false && call.Prove != nil",
+	}},
+	{"the proof beside an update is not closed behind it", "swanlake/new", "internal/adbcconn/generic_proofs.go", []string{
+		"return c.closeProof(last, errSessionReplaced)", "if c.firstProof == nil {\n\t\treturn nil\n\t}\n\treturn c.closeProof(last, errSessionReplaced)",
 	}},
 	{"what a borrower drops of a prepared session stays dropped", "dremio", "session/cleanup.go", []string{
 		"d.changedObjects && s.tempsAtStart() != noTemps", "false",
@@ -92,8 +98,9 @@ func TestTheProverSeesBrokenPools(t *testing.T) {
 			out, err := build.CombinedOutput()
 			require.NoError(t, err, "%s", out)
 
+			profile, on, _ := strings.Cut(b.profile, "/")
 			run := exec.CommandContext(t.Context(), filepath.Join(dir, "prover.test"), "-test.run=^TestProveSessions$") //nolint:gosec // just built
-			run.Env = append(os.Environ(), "PROVE="+strconv.Itoa(enough)+"x", "PROVE_PROFILE="+b.profile, firstVar+"=1", "GOMAXPROCS=1")
+			run.Env = append(os.Environ(), "PROVE="+strconv.Itoa(enough)+"x", "PROVE_PROFILE="+profile, "PROVE_BACKEND="+on, firstVar+"=1", "GOMAXPROCS=1")
 			run.Env = append(run.Env, workerVar+"=0/1")
 			out, err = run.CombinedOutput()
 			require.Error(t, err, "%d programs on %s have not shown it", enough, b.profile)

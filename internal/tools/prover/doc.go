@@ -27,7 +27,8 @@
 //
 // With "backend open" or "backend new" the pool is that of adbcpool.Open or New, of whose
 // driver it is known that it dials again by itself; with "backend grpc" gRPC's own client is the
-// transport of flightpool.New's.
+// transport of flightpool.New's. "redial SKIP" has the driver behind "backend new" do so right
+// before its next RPC but SKIP, with no word to its calls.
 //
 // A step "answer CODE POINT before|after SKIP TIMES TEXT" has the RPC of that name,
 // or any, answered with a status in place of the server's own answer, before the

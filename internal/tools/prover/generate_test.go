@@ -131,9 +131,25 @@ func generate(seed uint64) program {
 			}
 		}
 	}
+	if p.backend == "new" && !g.calm && p.prepare != "" {
+		g.redials(&p)
+	}
 	skip := strings.Fields(os.Getenv("PROVE_SKIP"))
 	p.steps = slices.DeleteFunc(p.steps, func(s step) bool { return slices.Contains(skip, s.verb) })
 	return p
+}
+
+// updateRPCs is how many RPCs an update behind OnConnect has at most, over a driver that is
+// known to dial again.
+const updateRPCs = 12
+
+// redials has the driver dial again within updates.
+func (g *generator) redials(p *program) {
+	for range 1 + g.IntN(3) {
+		at := g.IntN(len(p.steps) + 1)
+		again := step{verb: "redial", args: []string{strconv.Itoa(g.IntN(updateRPCs))}}
+		p.steps = slices.Insert(p.steps, at, again, step{verb: g.pick("insert", "execute", "args", "keep"), args: []string{g.key()}})
+	}
 }
 
 func (g *generator) pick(words ...string) string { return words[g.IntN(len(words))] }
@@ -171,7 +187,7 @@ func (g *generator) step() []step {
 // concerns reports whether the step is a call, of which others may be beside.
 func (s step) concerns() bool {
 	switch s.verb {
-	case "fault", "kill", "goaway", "evict", "expire", "restart", "reset", "idle", "resize", "closing":
+	case "fault", "kill", "goaway", "evict", "expire", "restart", "reset", "idle", "resize", "closing", "redial":
 		return false
 	default:
 		return true

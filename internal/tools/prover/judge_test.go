@@ -91,6 +91,7 @@ func (w *world) end() {
 	w.rows()
 	w.twice()
 	w.identities()
+	w.unprepared()
 }
 
 // identities looks for connections that have changed their session, where that

@@ -90,6 +90,8 @@ func (w *world) doPool(s step) {
 		w.look(s, nil, w.pool)
 	case "fault":
 		w.fault(s)
+	case "redial":
+		w.redial.at(int(s.num(0)))
 	case "answer":
 		w.answers.add(answerOf(s))
 	case "answers":

@@ -56,6 +56,7 @@ type world struct {
 	looks             int
 	evicts            bool           // the server takes sessions away
 	parallel          bool           // steps are carried out beside others
+	redial            redial         // of the driver behind adbcpool.New
 	turn              turn           // of the steps that are carried out beside each other
 	running           sync.WaitGroup // steps beside the others
 	feeding           sync.WaitGroup // readers that have begun and are not let go
@@ -144,7 +145,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 		w.evicts = w.evicts || s.verb == "evict" || s.arg(0) == "evict" || s.verb == "restart" || s.arg(0) == "restart"
 		w.parallel = w.parallel || s.beside || strings.HasPrefix(s.verb, "keep") // whose connection is in use when the call is over
 		switch s.verb {
-		case "fault", "kill", "goaway", "evict", "expire", "restart":
+		case "fault", "kill", "goaway", "evict", "expire", "restart", "redial":
 			w.calm = false
 		case "answer":
 			w.calm = false
