@@ -110,16 +110,16 @@ type Config struct {
 	// understands: with any, that client carries the pool's calls, which then take about
 	// as much time and memory as without a pool, and more. They are appended to the
 	// pool's own. Those with a dialer are refused, since the pool's guards against silent
-	// reconnects: use Dialer. Interceptors must pass on the context that they are given,
-	// or one made of it: without its values nobody knows what was sent, so that such a
-	// call is not sent at all. Nor is one sent again that an interceptor repeats, which
-	// ends the connection: what may be repeated the pool repeats. A status that they tell
-	// of one that was sent counts only where it is the server's. They must return when that
-	// context has ended: the caller of the RPC waits for them. To compress
-	// requests and answers, import google.golang.org/grpc/encoding/gzip and
-	// pass grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)); what
-	// the server compresses, and LZ4 and ZSTD inside Arrow batches, is read
-	// without it.
+	// reconnects: use Dialer; so are those that take its TLS from a TLS target. Interceptors
+	// must pass on the context that they are given, or one made of it: without its values
+	// nobody knows what was sent, so that such a call is not sent at all. Nor is one sent
+	// again that an interceptor repeats, which ends the connection: what may be repeated the
+	// pool repeats. A status that they tell of one that was sent counts only where it is the
+	// server's. They must return when that context has ended: the caller of the RPC waits
+	// for them. To compress requests and answers, import
+	// google.golang.org/grpc/encoding/gzip and pass
+	// grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)); what the server
+	// compresses, and LZ4 and ZSTD inside Arrow batches, is read without it.
 	DialOptions []grpc.DialOption
 	Allocator   memory.Allocator // for Arrow buffers (memory.DefaultAllocator)
 

@@ -140,6 +140,19 @@ func (r *trackedRPC) checkEnd(err error) error {
 	}
 }
 
+// checkSend is err, with which the sending of a message, or of the end of all, has failed. An
+// answer of the server's comes with RecvMsg alone: what an interceptor tells of a stream with a
+// message on its way is none.
+func (r *trackedRPC) checkSend(err error) error {
+	if err == nil || eof.Reached(err) || !r.messageSent.Load() || !isReply(err) {
+		return err
+	}
+	if end := r.ended.Load(); end != nil && end.err != nil {
+		return err
+	}
+	return malformed("DialOptions: an interceptor has told a failure of what it has sent: %v", err)
+}
+
 // channelStream looks at the headers with the first message and at the trailers at the
 // end. Like any stream it is received from by one goroutine at a time.
 type channelStream struct {
@@ -150,6 +163,12 @@ type channelStream struct {
 	begun         bool
 	header        metadata.MD // once the stream has begun
 }
+
+// SendMsg is part of grpc.ClientStream.
+func (s *channelStream) SendMsg(m any) error { return s.rpc.checkSend(s.ClientStream.SendMsg(m)) }
+
+// CloseSend is part of grpc.ClientStream.
+func (s *channelStream) CloseSend() error { return s.rpc.checkSend(s.ClientStream.CloseSend()) }
 
 // RecvMsg is part of grpc.ClientStream. The regular end stays io.EOF itself,
 // unless the server has replaced the session meanwhile.

@@ -130,8 +130,23 @@ func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer f
 	if cfg.Keepalive > 0 {
 		opts = append(opts, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: cfg.Keepalive, Timeout: keepaliveTimeout}))
 	}
+	if tlsConfig != nil {
+		opts = append(opts, grpc.WithPerRPCCredentials(onlyTLS{}))
+	}
 	return opts
 }
+
+// onlyTLS has gRPC send nothing to a TLS target in plain text, where DialOptions have replaced
+// the TLS by that. It has nothing to present itself.
+type onlyTLS struct{}
+
+// GetRequestMetadata is part of credentials.PerRPCCredentials.
+func (onlyTLS) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return nil, nil
+}
+
+// RequireTransportSecurity is part of credentials.PerRPCCredentials.
+func (onlyTLS) RequireTransportSecurity() bool { return true }
 
 // newCredentials is the TLS of a transport, or none.
 func newCredentials(tlsConfig *tls.Config) reportingCredentials {

@@ -53,7 +53,9 @@ type trackedRPC struct {
 	carriesStatement bool
 	state            atomic.Int32 // of one that carries
 	begun            atomic.Bool
-	trailed          atomic.Bool // the server has ended it
+	messageSent      atomic.Bool  // a message of it is gRPC's, which the server may have acted on
+	open             atomic.Int32 // attempts of gRPC's that have begun and not ended
+	trailed          atomic.Bool  // the server has ended it
 	ended            atomic.Pointer[rpcEnd]
 	returned         atomic.Bool // what has called the interceptors goes on without it
 
@@ -158,18 +160,22 @@ func (h sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	switch s := s.(type) {
 	case *stats.Begin:
 		rpc.countBegin()
+		beside := rpc.open.Add(1) > 1
 		if s.IsTransparentRetryAttempt {
 			rpc.Disowned()
-		} else if rpc.sendCounted.Load() {
+		} else if rpc.sendCounted.Load() || beside { // which is sent, or may be
 			h.onUntracked()
 		}
 	case *stats.OutHeader:
 		rpc.Sent()
+	case *stats.OutPayload:
+		rpc.messageSent.Store(true)
 	case *stats.InHeader:
 		rpc.Header(s.Header)
 	case *stats.InTrailer:
 		rpc.Trailer(s.Trailer)
 	case *stats.End:
+		rpc.open.Add(-1)
 		rpc.End(s.Error)
 	}
 }

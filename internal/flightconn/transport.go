@@ -160,6 +160,9 @@ func (e *transport) dialOnce(cfg *Config) func(context.Context, string) (net.Con
 	return func(ctx context.Context, _ string) (net.Conn, error) {
 		if !e.dialed.CompareAndSwap(false, true) {
 			e.markLost(errRedial)
+			if e.grpc != nil { // what waits for a transport (grpc.WaitForReady) waits for none
+				_ = e.grpc.Close()
+			}
 			return nil, e.Lost()
 		}
 		raw, err := cfg.dialTracker.dial(ctx, func() (net.Conn, error) { return cfg.dial(ctx, cfg.Network, cfg.Address, nil) })
