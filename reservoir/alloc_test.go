@@ -6,7 +6,10 @@ package reservoir_test
 
 import (
 	"context"
+	"os"
+	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -55,8 +58,16 @@ func TestNeitherTheHotPathNorTheHandOffAllocates(t *testing.T) {
 }
 
 // TestAWaiterAllocatesTheSmallestStack: one that grows is copied, when many leave at once
-// for more than all else.
+// for more than all else. It runs in a process whose goroutines all begin with the smallest.
 func TestAWaiterAllocatesTheSmallestStack(t *testing.T) {
+	const setting = "GODEBUG=adaptivestackstart=0"
+	if !slices.Contains(os.Environ(), setting) {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), setting)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
 	f := &fake{}
 	const waiters, smallest = 4000, 2048
 	r := f.pool(t, func(c *config) { c.MaxSize, c.MaxWaiters = 1, waiters })
