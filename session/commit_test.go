@@ -59,7 +59,7 @@ func TestARollbackThatTheServerHadLeftBeforeSaysSo(t *testing.T) {
 // A session that has taken the place of ours confirms the rollback of a transaction that
 // the server had left: that nothing is stored is not known.
 func TestARollbackThatAnotherSessionConfirmsProvesNothing(t *testing.T) {
-	for pause, proven := range map[time.Duration]bool{maxProofAge - 1: false, maxProofAge: true} {
+	for _, pause := range []time.Duration{0, maxProofAge - 1, maxProofAge} {
 		for _, end := range []string{"Commit", "Rollback", "cancel", "WithTransaction"} {
 			for _, statement := range []string{"INSERT 1", "SELECT 1"} {
 				synctest.Test(t, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestARollbackThatAnotherSessionConfirmsProvesNothing(t *testing.T) {
 						must(t, r.handle.BeginTransaction(t.Context()))
 						err = run(t.Context(), r.handle)
 					}
-					lost := proven && (statement == "INSERT 1" || end == "cancel") // which cuts a change
+					lost := statement == "INSERT 1" || end == "cancel" // which cuts a change
 					require.Equal(t, lost, errors.Is(err, backend.ErrSessionLost), "%s: %v", end, err)
 					require.Equal(t, !lost && end != "Rollback" && end != "WithTransaction", errors.Is(err, backend.ErrTxAborted), "%s: %v", end, err)
 					var e *backend.Error

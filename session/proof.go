@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// maxProofAge is how long after the last statement was sent the session is
-	// asked for its proof before another read is. A server's clock begins when
-	// a statement does, not when it ends.
+	// maxProofAge is how long after the last proof was sent the session is asked
+	// for it again before another read is. A server's clock begins when a
+	// statement does, not when it ends.
 	maxProofAge = 5 * time.Second
 
 	// maxUnprovenPause is how long a handle with something to lose may pause on a
@@ -31,9 +31,9 @@ const (
 // one to a statement of the session that replaced ours.
 //
 // INVARIANT: it is made before there is anything to lose, and compared before
-// whatever changes data, before every COMMIT, and before anything else that is
-// sent to a session which was not heard of for maxProofAge; there also behind a ROLLBACK
-// whose confirmation is to say that nothing is stored.
+// whatever changes data, before every COMMIT, behind a ROLLBACK whose confirmation is to
+// say that nothing is stored, and before anything else that is sent more than maxProofAge
+// after the last proof.
 //
 // SwanLake is such a server: it evicts a session 15 minutes after its last statement has
 // begun, and the next request gets a new one under the same id, without an error. The
@@ -43,7 +43,7 @@ type proof struct {
 	trusted  bool // the server is known to refuse transactions that it does not know
 	stmt     backend.Prepared
 	nonce    string
-	lastSent time.Time // when the last statement that the session has answered was sent
+	lastSent time.Time // when the last proof was sent that has held, or without one the last statement that was answered
 }
 
 type proofState uint8
@@ -64,13 +64,11 @@ func (p *proof) recordAnswer(at time.Time) {
 }
 
 // recordUnproven is recordAnswer for an answer before which the session need not have
-// been proven, such as that of a Rollback: after a pause it may be another session's.
+// been proven, such as that of a Rollback: after a pause it may be another session's. Where
+// there is a proof, only that counts: else reads that follow each other closely would go
+// on unproven for as long as they do.
 func (p *proof) recordUnproven(at time.Time) {
-	pause := maxProofAge
-	if p.state == proofImpossible {
-		pause = maxUnprovenPause
-	}
-	if at.Sub(p.lastSent) < pause {
+	if p.state == proofImpossible && at.Sub(p.lastSent) < maxUnprovenPause {
 		p.recordAnswer(at)
 	}
 }
@@ -107,7 +105,7 @@ func accessOf(script sqlscan.Script) access {
 // proveSession makes sure that the session is still the handle's before anything is
 // sent to it. An error of it has the fault of the session or of the connection, or of a
 // refusal, and nothing of the call is sent then. A plain read in a session that was
-// heard of lately goes without a round trip: at worst it reads in a new session, and
+// proven lately goes without a round trip: at worst it reads in a new session, and
 // answeredByOtherSession or the next proof tells. Before a change that risk is not
 // taken.
 func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
@@ -147,7 +145,7 @@ func (s *SessionHandle) proveAfterRollback(ctx context.Context) error {
 	s.mu.Unlock()
 	idle := time.Since(p.lastSent)
 	switch {
-	case p.state == proofHeld && idle >= maxProofAge:
+	case p.state == proofHeld:
 		return asSent(s.checkProof(ctx, ""))
 	case p.state == proofImpossible && idle >= maxUnprovenPause:
 		return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Err: errUnproven}

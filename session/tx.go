@@ -159,7 +159,8 @@ func (s *SessionHandle) beginTx(ctx context.Context) (id backend.TxID, err error
 // ErrCommitUnknown: the session was gone before the commit was sent, and the
 // transaction with it; but a server that leaves a transaction by itself and goes
 // on without one, as SwanLake does when it changes a second catalogue, may have
-// stored what came after.
+// stored what came after, and one that replaces the session while a statement is
+// on its way, that statement.
 //
 // A commit is never cut short: when ctx ends first, the caller gets
 // ErrCommitUnknown and the server finishes.

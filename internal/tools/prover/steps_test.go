@@ -212,7 +212,7 @@ func (w *world) judge(s step, a *actor, err error) {
 
 // insert stores n rows from first on.
 func (w *world) insert(s step, a *actor, q statements, first, n int64) {
-	earlier := len(w.srv.Ledger().Statements())
+	since := w.now()
 	if s.verb == "bulk" || s.verb == "args" {
 		w.bound++
 	}
@@ -253,29 +253,37 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 		w.alone(s, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first))
 	}
 	if err == nil && !inBulk {
-		w.isHome(s, a, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first), earlier)
+		w.isHome(s, a, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first), since)
 	}
 }
 
-// isHome sees to it that what was run, where so many statements were run earlier, was in
-// the session in which its actor has something to lose, and in one that OnConnect has
-// prepared. A session that answers the proof and ends before the statement comes is
-// replaced unseen. A read goes without a proof for 5 s after the session was heard of, as
-// proveSession says, or after the last proof of a prepared one.
-func (w *world) isHome(s step, a *actor, sql string, earlier int) {
+// A moment is when a call began, and how many statements had been run before.
+type moment struct {
+	statements int
+	at         time.Time
+}
+
+func (w *world) now() moment { return moment{len(w.srv.Ledger().Statements()), time.Now()} }
+
+// isHome sees to it that what was run in a call that has begun then was in the session its actor has
+// something to lose, and in one that OnConnect has prepared. A session that answers the
+// proof and ends before the statement comes is replaced unseen. A read goes without a
+// proof for 5 s after the session was heard of, as proveSession says, or after the last
+// proof of a prepared one; the server may begin it later.
+func (w *world) isHome(s step, a *actor, sql string, since moment) {
 	all := w.srv.Ledger().Statements()
 	ran := w.lastRun(sql)
 	read := strings.HasPrefix(sql, "SELECT")
-	young := func(st testserver.Statement) bool { return read && ran.Began.Sub(st.Began) < 5*time.Second }
+	young := func(st testserver.Statement) bool { return read && since.at.Sub(st.Began) < 5*time.Second }
 	if a != nil && a.home != 0 && ran.Session != a.home && w.program.backend != "new" {
 		proven := func(st testserver.Statement) bool { return st.Session == a.home }
 		heardOf := func(st testserver.Statement) bool { return proven(st) && young(st) }
-		if !slices.ContainsFunc(all[earlier:], proven) && !slices.ContainsFunc(all, heardOf) {
+		if !slices.ContainsFunc(all[since.statements:], proven) && !slices.ContainsFunc(all, heardOf) {
 			w.breaks("statement in another session", "%q ran in session %d, what its handle has is in session %d", s, ran.Session, a.home)
 		}
 	}
 	proven := func(st testserver.Statement) bool {
-		return (st.Peer == ran.Peer || w.program.backend == "new") && isProof(st) && isPrepared(st, all) && (st.ID > earlier || young(st)) // which dials again
+		return (st.Peer == ran.Peer || w.program.backend == "new") && isProof(st) && isPrepared(st, all) && (st.ID > since.statements || young(st)) // which dials again
 	}
 	if w.program.prepare != "" && !isPrepared(ran, all) && !slices.ContainsFunc(all, proven) && (w.profile.UnknownTxOK || !w.begunBehindProof(ran, all)) {
 		w.breaks("statement in an unprepared session", "%q ran in session %d: %s", s, ran.Session, sql)
@@ -356,7 +364,7 @@ func (w *world) read(s step, a *actor, q statements) {
 	if s.arg(3) != "all" {
 		take = s.num(3)
 	}
-	earlier := len(w.srv.Ledger().Statements())
+	since := w.now()
 	sql := fmt.Sprintf("SELECT * FROM generate(%d, %d) -- %s", rows, size, s.arg(0))
 	err := w.call(s, func(ctx context.Context) error {
 		res, err := q.Query(ctx, sql)
@@ -371,7 +379,7 @@ func (w *world) read(s step, a *actor, q statements) {
 					w.breaks("short result", "%q: %d rows of %d and no error", s, next, rows)
 				}
 				if res.Err() == nil {
-					w.isHome(s, a, sql, earlier)
+					w.isHome(s, a, sql, since)
 				}
 				return res.Err()
 			}
@@ -446,16 +454,16 @@ func (w *world) look(s step, a *actor, q statements) {
 	if w.program.prepare != "" {
 		colour, place = "blue", preparedPlace
 	}
-	number, earlier := w.looks, len(w.srv.Ledger().Statements())
+	number, since := w.looks, w.now()
 	ask := func(ctx context.Context, sql string) (v []string, ok bool) {
-		sql = fmt.Sprintf("%s -- look %d", sql, number)
+		sql, since := fmt.Sprintf("%s -- look %d", sql, number), moment{since.statements, time.Now()}
 		v, err := values(q.Query(ctx, sql))
 		if err != nil {
 			return v, false
 		}
 		w.turn.Lock()
 		defer w.turn.Unlock()
-		w.isHome(s, a, sql, earlier)
+		w.isHome(s, a, sql, since)
 		return v, w.program.prepare == "" || isPrepared(w.lastRun(sql), w.srv.Ledger().Statements())
 	}
 	_ = w.call(s, func(ctx context.Context) error {
@@ -605,6 +613,8 @@ func (w *world) commit(s step, a *actor) {
 		t.ended = either
 	case errors.Is(err, flightpool.ErrCommitUnknown):
 		t.ended = together
+	case w.replacedBeside(err):
+		t.ended = either
 	default:
 		t.ended = never
 	}
@@ -617,6 +627,13 @@ func (w *world) commit(s step, a *actor) {
 		w.judge(s, a, err)
 		a.shaken = true
 	}
+}
+
+// replacedBeside reports whether a session may have been replaced between its proof and
+// the statement behind it, by a step that was carried out beside that: a server that
+// accepts unknown transactions has stored the statement then.
+func (w *world) replacedBeside(err error) bool {
+	return w.parallel && w.evicts && w.profile.UnknownTxOK && errors.Is(err, flightpool.ErrSessionLost)
 }
 
 // clash changes the one row that others change too, so that the commit of one
@@ -883,6 +900,8 @@ func (w *world) with(s step, a *actor) {
 		t.ended = stored
 	case errors.Is(err, flightpool.ErrCommitUnknown):
 		t.ended = together
+	case w.replacedBeside(err):
+		t.ended = either
 	default:
 		t.ended = never
 	}
