@@ -17,6 +17,7 @@ type conn struct {
 	baseCtx    context.Context     //nolint:containedctx // the values of Connect's, for calls that have none
 	unended    driverapi.UnendedTx // of a transaction that is over for database/sql
 	tx         *tx                 // the open one, or nil
+	rolledBack <-chan struct{}     // closed once a rollback is over that nobody waits for; nil: none
 	afterClose func()              // runs once the connection is closed, or nil
 
 	// lastCtx is the context of the last call. database/sql closes the connection
@@ -39,6 +40,9 @@ var (
 // beginCall is the first step of a call: it ends on the server what is over here.
 func (c *conn) beginCall(ctx context.Context) error {
 	c.lastCtx = ctx
+	if err := c.awaitRollback(ctx); err != nil {
+		return err
+	}
 	if err := c.unended.RollBack(ctx, c.handle); err != nil {
 		return toDriverError(err)
 	}
@@ -70,6 +74,9 @@ func (e badConnError) Unwrap() []error { return []error{driver.ErrBadConn, e.err
 // Ping is part of driver.Pinger: a round trip to the server.
 func (c *conn) Ping(ctx context.Context) error {
 	c.lastCtx = ctx
+	if err := c.awaitRollback(ctx); err != nil {
+		return err
+	}
 	return toDriverError(c.handle.Ping(ctx))
 }
 
@@ -86,6 +93,7 @@ func (c *conn) Close() error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		_ = c.awaitRollback(c.baseCtx)
 		_ = c.handle.Close() // its error says why the connection is not used again
 	}()
 	select {

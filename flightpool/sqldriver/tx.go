@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
@@ -44,23 +45,54 @@ func (t *tx) Commit() error {
 	return err // never a reason to try the commit elsewhere
 }
 
-// Rollback is part of driver.Tx. It goes out although the transaction's context
-// has ended, for which database/sql calls it with nobody waiting. When that ends
-// meanwhile, the session is left to roll back by itself.
+// Rollback is part of driver.Tx. It goes out although the transaction's context has ended,
+// behind the caller then: a deferred Rollback is as late as the context's end.
 func (t *tx) Rollback() error {
-	t.conn.tx, t.conn.lastCtx = nil, t.ctx
-	ctx, stop := driverapi.OwnContext(t.conn.baseCtx)
-	defer stop()
+	c := t.conn
+	c.tx, c.lastCtx = nil, t.ctx
 	if t.ctx.Err() == nil {
-		both, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		defer context.AfterFunc(t.ctx, func() { cancel(t.ctx.Err()) })()
-		ctx = both
+		return t.rollBack(t.ctx)
 	}
-	err := t.conn.handle.Rollback(ctx)
+	done := make(chan struct{})
+	c.rolledBack = done
+	go func() {
+		defer close(done)
+		_ = t.rollBack(context.WithoutCancel(t.ctx)) // the next statement rolls back what is left
+	}()
+	return t.ctx.Err()
+}
+
+// rollBack ends the transaction. When ctx ends meanwhile, the session is left to roll back
+// by itself.
+func (t *tx) rollBack(ctx context.Context) error {
+	own, stop := driverapi.OwnContext(t.conn.baseCtx)
+	defer stop()
+	both, cancel := context.WithCancelCause(own)
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(ctx.Err()) })()
+	err := t.conn.handle.Rollback(both)
 	t.conn.unended.Record(err)
-	if errors.Is(err, flightpool.ErrSessionLost) && t.conn.handle.RollbackOpen(context.WithoutCancel(ctx)) == nil {
+	if errors.Is(err, flightpool.ErrSessionLost) && t.conn.handle.RollbackOpen(context.WithoutCancel(both)) == nil {
 		return nil // the server has nothing left to undo, and has not left the transaction before
 	}
 	return err
+}
+
+// awaitRollback waits for a rollback that goes on behind its caller. Until then nothing else
+// may be asked of the session.
+func (c *conn) awaitRollback(ctx context.Context) error {
+	select {
+	case <-c.rolledBack:
+	default:
+		if c.rolledBack == nil {
+			return nil
+		}
+		select {
+		case <-c.rolledBack:
+		case <-ctx.Done():
+			return ctxerr.Of(ctx)
+		}
+	}
+	c.rolledBack = nil
+	return nil
 }
