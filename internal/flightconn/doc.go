@@ -109,7 +109,7 @@
 //	verify.go, verify_batch.go, zstd.go  message headers; batches, before and after they are made
 //	validate.go, validate_layout.go   arrays that are made of others; offsets and indices
 //	update.go, encode.go       DoPut; FlightData from Arrow
-//	putmessage.go              FlightData as it is sent
+//	compact.go, putmessage.go  slices that Arrow cannot encode; FlightData as it is sent
 //	checkrequest.go            what is refused before it is sent
 //	prepared.go, ingest.go, tx.go, livetx.go, action.go, cancel.go  the calls of that name
 //	control.go                 the channels on which cancel asks

@@ -3,6 +3,7 @@ package flightconn
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
@@ -40,6 +41,8 @@ type encoder struct {
 	pending []*putMessage        // what the writer wrote last
 	desc    *pb.FlightDescriptor // goes with the first message
 	rows    int64                // to try next, 0 at the start
+
+	compacts bool // a column has a type that Arrow's writer cannot encode a slice of
 }
 
 // newEncoder makes an encoder for one DoPut. desc tells the server what the
@@ -47,6 +50,7 @@ type encoder struct {
 // bodies.
 func newEncoder(desc *pb.FlightDescriptor, schema *arrow.Schema, limit int, opts ...ipc.Option) *encoder {
 	e := &encoder{limit: limit, desc: desc}
+	e.compacts = slices.ContainsFunc(schema.Fields(), func(f arrow.Field) bool { return isCompacted(f.Type) })
 	e.writer = ipc.NewWriterWithPayloadWriter(PayloadFunc(e.keepPending), append(opts, ipc.WithSchema(schema), ipc.WithAllocator(memory.NewGoAllocator()))...)
 	return e
 }
@@ -99,6 +103,11 @@ func (e *encoder) encode(batch arrow.RecordBatch) ([]*putMessage, error) {
 // is an error.
 func (e *encoder) slice(batch arrow.RecordBatch, from, to int64) (before []*putMessage, message *putMessage, err error) {
 	part := batch.NewSlice(from, to)
+	if e.compacts {
+		if part, err = compactBatch(part); err != nil {
+			return nil, nil, err
+		}
+	}
 	defer part.Release()
 	e.pending = nil
 	if err := e.writer.Write(part); err != nil {
