@@ -102,7 +102,7 @@ func directInt[T int | int32 | int64](dst *T, col arrow.Array) directCopy {
 
 // directNumber copies numbers that are the same in a T, bit by bit where T is F.
 func directNumber[T, F int | int8 | int16 | int32 | int64 | float64](dst *T, values []F, col arrow.Array) directCopy {
-	mayBeNull := col.NullN() > 0
+	mayBeNull := hasValidity(col)
 	return func(row int) bool {
 		from := values[row]
 		to := T(from)
@@ -161,8 +161,13 @@ func directPointer[T any](dst **T, col arrow.Array) directCopy {
 	}
 }
 
+// hasValidity reports whether col says of each value whether it is NULL. How many are is not
+// asked: the number may be wrong where a reader has made it, and the array counts them at the first
+// question, which is a data race where several goroutines read a batch.
+func hasValidity(col arrow.Array) bool { return len(col.NullBitmapBytes()) > 0 }
+
 func directUnlessNull[T any](dst *T, col arrow.Array, value func(row int) T) directCopy {
-	mayBeNull := col.NullN() > 0
+	mayBeNull := hasValidity(col)
 	return func(row int) bool {
 		if mayBeNull && col.IsNull(row) {
 			return false
