@@ -41,7 +41,7 @@ func Column(col arrow.Array) func(row int) any {
 
 // column boxes the values of a column whose NULLs are all in its own bitmap.
 func column[T any](col arrow.Array, value func(row int) T) func(row int) any {
-	mayBeNull := col.NullN() > 0
+	mayBeNull := hasValidity(col)
 	return func(row int) any {
 		if mayBeNull && col.IsNull(row) {
 			return nil

@@ -31,6 +31,9 @@ func TestANullThatIsNotCountedIsNull(t *testing.T) {
 		for i, v := range whole {
 			require.Equal(t, i%8 == 3, v == nil, "%d NULLs counted, row %d", counted, i)
 		}
+		for i, read := 0, Column(array.MakeFromData(data)); i < rows; i++ {
+			require.Equal(t, i%8 == 3, read(i) == nil, "%d NULLs counted, row %d as any", counted, i)
+		}
 		_, err = rowsOf[int64](t, array.MakeFromData(data))
 		require.ErrorContains(t, err, "row 3", "%d NULLs counted", counted)
 	}
@@ -52,6 +55,9 @@ func TestABatchIsReadByManyGoroutines(t *testing.T) {
 	var readers sync.WaitGroup
 	for range 4 {
 		readers.Go(func() {
+			if read := Column(col); read(0) == nil || read(2) != nil {
+				t.Error("not the values of the slice")
+			}
 			got, err := rowsOf[*int64](t, col)
 			if err != nil || len(got) != col.Len() || got[0] == nil || got[2] != nil {
 				t.Errorf("%d rows, %v", len(got), err)
