@@ -3,7 +3,6 @@ package flightconn
 import (
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
@@ -50,7 +49,9 @@ type encoder struct {
 // bodies.
 func newEncoder(desc *pb.FlightDescriptor, schema *arrow.Schema, limit int, opts ...ipc.Option) *encoder {
 	e := &encoder{limit: limit, desc: desc}
-	e.compacts = slices.ContainsFunc(schema.Fields(), func(f arrow.Field) bool { return isCompacted(f.Type) })
+	for i := range schema.NumFields() { // Fields makes a copy of them
+		e.compacts = e.compacts || isCompacted(schema.Field(i).Type)
+	}
 	e.writer = ipc.NewWriterWithPayloadWriter(PayloadFunc(e.keepPending), append(opts, ipc.WithSchema(schema), ipc.WithAllocator(memory.NewGoAllocator()))...)
 	return e
 }
