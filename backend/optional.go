@@ -110,6 +110,14 @@ type Expirer interface {
 	ExpiresAt() time.Time
 }
 
+// CredentialDoubter is a Conn that learns of its credential what its server has not told it
+// yet. The pool pings one in doubt before it lends it.
+type CredentialDoubter interface {
+	// CredentialInDoubt reports that the credential was refused on another Conn, or has been
+	// replaced by one that has ended since. An answered Ping ends the former. It makes no call.
+	CredentialInDoubt() bool
+}
+
 // TxWatcher is a Conn that sees to it by itself that the statements of a transaction, and
 // its end, reach the session in which it began, or none. What its server makes of unknown
 // transactions is another question, which RejectsUnknownTx answers as on any Conn.

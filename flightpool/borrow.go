@@ -72,14 +72,18 @@ func (p *FlightSQLPool) takeConn(ctx context.Context, verified bool) (reservoir.
 
 var errCallerGone = errors.New("the caller's context has ended the goroutine")
 
-// checkBorrowed reports whether the connection of a loan can be used. After an error the
-// loan has been given back, or is when the check has ended that the caller did not wait
-// for: a connection that answers late is good for others.
+// checkBorrowed reports whether the connection of a loan can be used: by a ping, with
+// verified or where its credential is in doubt. After an error the loan has been given
+// back, or is when the check has ended that the caller did not wait for: a connection that
+// answers late is good for others.
 func (p *FlightSQLPool) checkBorrowed(ctx context.Context, loan reservoir.Loan[backend.Conn], verified bool) error {
 	c := loan.Value()
 	if err := c.Lost(); err != nil {
 		_ = loan.Discard(err) // it was ours to discard
 		return err
+	}
+	if d, ok := c.(backend.CredentialDoubter); ok && d.CredentialInDoubt() {
+		verified = true
 	}
 	if !verified && !p.policy.Kept.MustProve(c) {
 		return nil

@@ -245,11 +245,13 @@ func endAt(t *testing.T, profile testserver.Profile, use usage, at int, after bo
 	for _, row := range said.rows {
 		require.LessOrEqual(t, len(s.Ledger().Executions(insertOf(table, row))), 1, say)
 	}
-	require.Zero(t, s.Ledger().Snapshot().Transactions, "%s: %+v %s", say, db.Stats(), s.Ledger().Snapshot())
+	if profile.SessionTTL == 0 { // else what a cut call of the pool's own has begun ends with its session
+		require.Zero(t, s.Ledger().Snapshot().Transactions, "%s: %s", say, s.Ledger().Snapshot())
+	}
 	require.NoError(t, db.Close())
 	require.NoError(t, p.Close(context.WithoutCancel(t.Context())))
 	require.NoError(t, s.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool {
-		return s.Conns == 0 && s.Sessions == 0 && s.Prepared == 0 && s.Running == 0
+		return s.Conns == 0 && s.Sessions == 0 && s.Transactions == 0 && s.Prepared == 0 && s.Running == 0
 	}), say)
 	return more
 }

@@ -41,9 +41,10 @@ type Conn struct {
 }
 
 var (
-	_ backend.Conn         = (*Conn)(nil)
-	_ backend.LossNotifier = (*Conn)(nil)
-	_ backend.Expirer      = (*Conn)(nil)
+	_ backend.Conn              = (*Conn)(nil)
+	_ backend.LossNotifier      = (*Conn)(nil)
+	_ backend.Expirer           = (*Conn)(nil)
+	_ backend.CredentialDoubter = (*Conn)(nil)
 )
 
 // cfg is the endpoint's configuration, with its defaults. It is never changed.
@@ -56,9 +57,27 @@ func (c *Conn) Lost() error { return c.transport.Lost() }
 
 // ExpiresAt is part of backend.Expirer. It is the time that came with the
 // credential, or that a token of the server's, by a handshake or in a reply, names as its
-// own end. The pool asks when the connection is open: what later replies bring comes too
-// late for it.
+// own end. The pool asks when the connection is open: for what later replies bring there is
+// CredentialInDoubt.
 func (c *Conn) ExpiresAt() time.Time { return c.id.credential().Expires }
+
+// CredentialInDoubt is part of backend.CredentialDoubter. While no credential was refused, and
+// none replaced by a reply, it looks at two words of memory.
+func (c *Conn) CredentialInDoubt() bool {
+	if p := c.endpoint.rejectedAuthorization.Load(); p != nil && *p == c.id.credential().Header {
+		return true
+	}
+	ends := c.id.replacementEnds.Load()
+	return ends != 0 && time.Now().UnixNano() >= ends
+}
+
+// credentialAccepted takes note of an answer of the server's to a credential that it has refused
+// before: the refusal was of something else.
+func (c *Conn) credentialAccepted(header string) {
+	if p := c.endpoint.rejectedAuthorization.Load(); p != nil && *p == header {
+		c.endpoint.rejectedAuthorization.CompareAndSwap(p, nil)
+	}
+}
 
 // OnLost is part of backend.LossNotifier. f runs on the goroutine that sees the
 // end, which may be gRPC's reader: it must not wait.

@@ -196,6 +196,43 @@ func TestATokenInAReplyTellsTheConnectionsExpiry(t *testing.T) {
 	})
 }
 
+// TestATokenOfALaterReplyThatEndsIsInDoubt has a server that renews its token with its replies,
+// of which the pool has asked when the first one ends.
+func TestATokenOfALaterReplyThatEndsIsInDoubt(t *testing.T) {
+	jwt := func(life time.Duration) string {
+		return "Bearer e30." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, time.Now().Add(life).Unix())) + ".sig"
+	}
+	token := ""
+	f := &fake{info: func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+		_ = grpc.SetHeader(ctx, metadata.Pairs("authorization", token))
+		return nil, status.Error(codes.NotFound, "nothing here")
+	}}
+	inBubble(t, f, func(b *bubble) {
+		token = jwt(time.Hour)
+		c := b.open()
+		require.False(b, c.CredentialInDoubt())
+		token = jwt(time.Minute)
+		require.NoError(b, c.Ping(b.Context()))
+		require.False(b, c.CredentialInDoubt())
+		time.Sleep(time.Minute)
+		require.True(b, c.CredentialInDoubt())
+		token = jwt(time.Minute)
+		require.NoError(b, c.Ping(b.Context()))
+		require.False(b, c.CredentialInDoubt())
+		time.Sleep(time.Minute)
+		token = "Bearer says nothing"
+		require.NoError(b, c.Ping(b.Context()))
+		require.False(b, c.CredentialInDoubt())
+		refused := c.id.credential().Header
+		c.endpoint.rejectedAuthorization.Store(&refused)
+		require.True(b, c.CredentialInDoubt())
+		require.NoError(b, c.Ping(b.Context())) // it was refused for something else
+		require.False(b, c.CredentialInDoubt())
+	}, func(cfg *Config) {
+		cfg.Authorization = func(context.Context, string) (Credential, error) { return Credential{Header: "Bearer first"}, nil }
+	})
+}
+
 // TestASessionCookieThatChangesEndsTheEpoch has a server that makes a new
 // session behind a connection's back.
 func TestASessionCookieThatChangesEndsTheEpoch(t *testing.T) {

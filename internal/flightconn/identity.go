@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
@@ -47,6 +48,10 @@ type identity struct {
 	anonymous bool // presents nothing at all
 	headers   metadata.MD
 	cookies   flight.CookieMiddleware
+
+	// replacementEnds is when a credential ends that a reply has brought after the open, in
+	// nanoseconds of the Unix epoch; 0: none, or not known.
+	replacementEnds atomic.Int64
 
 	mu struct { // guards the fields below
 		sync.Mutex
@@ -125,8 +130,11 @@ func (id *identity) replaceToken(header string) {
 		return
 	}
 	id.mu.credential.Header = header
+	id.replacementEnds.Store(0)
 	if at := JWTExpiry(header); !at.IsZero() {
-		id.mu.credential.Expires = at
+		if id.mu.credential.Expires = at; id.mu.established {
+			id.replacementEnds.Store(at.UnixNano())
+		}
 	}
 }
 

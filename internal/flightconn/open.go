@@ -83,6 +83,7 @@ func (r *rpcCall) establish(ctx context.Context) error {
 		return r.wrapOpenError(backend.StageProbe, err)
 	}
 	c.id.markEstablished()
+	c.credentialAccepted(c.id.credential().Header)
 	return nil
 }
 
@@ -269,11 +270,13 @@ func (c *Conn) Ping(ctx context.Context) error {
 		return err
 	}
 	defer r.end()
+	presented := c.id.credential().Header
 	_, err = r.plan(ctx, &pb.CommandGetSqlInfo{Info: []uint32{uint32(flightsql.SqlInfoFlightSqlServerName)}})
 	switch status.Code(err) {
 	case codes.Internal, codes.Unknown:
 	default:
 		if sessionAnswered(err) {
+			c.credentialAccepted(presented)
 			return nil
 		}
 	}
