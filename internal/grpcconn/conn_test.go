@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -198,6 +199,22 @@ func TestARefusedStreamIsSentOnceMore(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		require.Empty(t, c.mu.streams)
+	})
+}
+
+// A message that is too long ends its call: an Invoke would wait for the answer to it.
+func TestAMessageLongerThanGRPCCanSayEndsItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig()
+		cfg.Marshal = func([]byte, any) ([]byte, [][]byte, error) {
+			return nil, slices.Repeat([][]byte{make([]byte, 1<<20)}, 4096), nil
+		}
+		c, p := pair(t, cfg)
+		r := invoke(soon(t), c, []byte("query"))
+		id := next[*http2.MetaHeadersFrame](p).StreamID
+		require.Equal(t, id, next[*http2.RSTStreamFrame](p).StreamID)
+		<-r.done
+		require.Equal(t, codes.ResourceExhausted, status.Code(r.err), "%v", r.err)
 	})
 }
 

@@ -53,7 +53,9 @@ func (s *Stream) send(data []byte, rest [][]byte, last bool) error {
 		size += len(piece)
 	}
 	if uint64(size) > 1<<32-1 {
-		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes is longer than gRPC can say", size)
+		err := status.Errorf(codes.ResourceExhausted, "a message of %d bytes is longer than gRPC can say", size)
+		s.abort(err)
+		return err
 	}
 	var prefix [prefixLen]byte
 	binary.BigEndian.PutUint32(prefix[1:], uint32(size))
