@@ -37,7 +37,7 @@ var works = []work{
 	{name: "parallel", unit: "ns/op", n: 400_000, run: func(p peer, n int) result { return cycles(p, setting{size: 256}, 32, n, nil) }, locks: true},
 	{name: "starved", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, setting{size: 4}, 128, n, nil) }},
 	{name: "handoff", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, setting{size: 4}, 128, n, runtime.Gosched) }},
-	{name: "handoff_busy", unit: "us/op", n: 4000, run: busyHandoff},
+	{name: "handoff_busy", unit: "us/op", n: 400, run: busyHandoff},
 	{name: "spike", unit: "ms", n: 50, run: spike},
 	{name: "expiry", unit: "us/op", n: 4000, run: expiry, ages: true},
 	{name: "leave_cancel", unit: "ms", n: 100_000, run: leaveCancelled, waits: true},
