@@ -53,6 +53,7 @@ type fakeConn struct {
 	tx       backend.TxID
 	txCount  int
 	handles  map[int]bool
+	prepared func(*fakePrepared) backend.Prepared // what Prepare gives, if not its argument
 	handleNo int
 	streams  int
 	options  map[string]any
@@ -163,7 +164,11 @@ func (f *fakeConn) Prepare(ctx context.Context, sql string, _ backend.Call) (bac
 		f.handles = make(map[int]bool)
 	}
 	f.handles[f.handleNo] = true
-	return &fakePrepared{f: f, sql: sql, no: f.handleNo}, nil
+	p := &fakePrepared{f: f, sql: sql, no: f.handleNo}
+	if f.prepared != nil {
+		return f.prepared(p), nil
+	}
+	return p, nil
 }
 
 func (f *fakeConn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
