@@ -87,7 +87,7 @@ func TestEndsOfACall(t *testing.T) {
 			p.headers(id, true, ":status", "200", "content-type", "application/grpc", "grpc-status", "9")
 		}, codes.FailedPrecondition, "", "trailer end"},
 		"no message":              {func(p *peer, id uint32) { begin(p, id); p.end(id, "0") }, codes.Internal, "no message", "header trailer end"},
-		"two messages":            {func(p *peer, id uint32) { begin(p, id); p.message(id, nil, 9); p.message(id, nil, 9); p.end(id, "0") }, codes.Internal, "more than one message", "header trailer end"},
+		"two messages":            {func(p *peer, id uint32) { begin(p, id); p.message(id, nil, 9); p.message(id, nil, 9) }, codes.Internal, "more than one message", "header end"},
 		"a message, and a status": {func(p *peer, id uint32) { begin(p, id); p.message(id, nil, 9); p.end(id, "10") }, codes.Aborted, "as asked", "header trailer end"},
 		"the end within a message": {func(p *peer, id uint32) {
 			begin(p, id)
