@@ -41,7 +41,7 @@ func (r *Reservoir[C]) Acquire(ctx context.Context) (Loan[C], error) {
 
 // lendOrEnqueue is the long way of Acquire up to the wait, if there is one. It does not
 // call await: within its frame, those who wait would need 4 KB of stack each, not 2, and
-// copying their stacks costs more than all else when many leave at once.
+// their stacks are copied when they grow, of most as they leave.
 //
 //go:noinline
 func (r *Reservoir[C]) lendOrEnqueue(w *waiter[C]) (loan Loan[C], waits bool, err error) {

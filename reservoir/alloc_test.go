@@ -57,8 +57,7 @@ func TestNeitherTheHotPathNorTheHandOffAllocates(t *testing.T) {
 	shut(t, r)
 }
 
-// TestAWaiterAllocatesTheSmallestStack: one that grows is copied, when many leave at once
-// for more than all else. It runs in a process whose goroutines all begin with the smallest.
+// TestAWaiterAllocatesTheSmallestStack: one that grows is copied. It runs in a process whose goroutines all begin with the smallest.
 func TestAWaiterAllocatesTheSmallestStack(t *testing.T) {
 	const setting = "GODEBUG=adaptivestackstart=0"
 	if !slices.Contains(os.Environ(), setting) {

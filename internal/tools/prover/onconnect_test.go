@@ -86,8 +86,14 @@ func (w *world) begunBehindProof(ran testserver.Statement, all []testserver.Stat
 	return false
 }
 
+// isStateRead reports whether a statement is one by which a call asks between its proof and
+// its change where the session is. A session that is replaced behind the proof answers it, too.
+func isStateRead(st testserver.Statement) bool {
+	return strings.HasPrefix(st.SQL, "SELECT current_") && !strings.Contains(st.SQL, " -- look ")
+}
+
 // unprepared looks for changes that were made in a session which OnConnect has not
-// prepared, without a proof right before them.
+// prepared, without a proof before them and what was asked behind that.
 func (w *world) unprepared() {
 	if w.program.prepare == "" {
 		return
@@ -97,9 +103,9 @@ func (w *world) unprepared() {
 		if st.State != testserver.Done || !strings.HasPrefix(st.SQL, "INSERT INTO "+w.table) || isPrepared(st, all) || !w.profile.UnknownTxOK && w.begunBehindProof(st, all) {
 			continue
 		}
-		proven := w.program.backend == "new" && st.Tx == "" && st.RPC != "DoPut" && w.provenElsewhere(st, all)
+		proven := w.program.backend == "new" && st.Tx == "" && (st.RPC != "DoPut" || w.refusesToPrepare()) && w.provenElsewhere(st, all)
 		for _, earlier := range slices.Backward(all[:i]) {
-			if earlier.Peer == st.Peer {
+			if earlier.Peer == st.Peer && !isStateRead(earlier) {
 				proven = proven || isProof(earlier) && isPrepared(earlier, all)
 				break
 			}
@@ -108,6 +114,14 @@ func (w *world) unprepared() {
 			w.breaks("statement in an unprepared session", "session %d: %s", st.Session, st.SQL)
 		}
 	}
+}
+
+// refusesToPrepare reports whether the program has statements refused that are to be prepared. A
+// driver is given such an update as text, as adbcpool's documentation says.
+func (w *world) refusesToPrepare() bool {
+	return slices.ContainsFunc(w.program.steps, func(s step) bool {
+		return s.verb == "fault" && slices.Contains(s.args, string(testserver.OnPrepare))
+	})
 }
 
 // provenElsewhere reports whether a prepared session has shown itself right before a
