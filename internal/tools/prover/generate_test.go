@@ -281,7 +281,12 @@ func (g *generator) session() []step {
 		s.who = who
 		return []step{g.deadline(s)}
 	case 10:
-		return []step{act(g.pick("set", "temp", "use")), act("insert", g.key())}
+		left := []step{act(g.pick("set", "temp", "use")), act("insert", g.key())}
+		if g.IntN(2) == 0 { // to be seen by the next borrower, unless it is taken back
+			g.held[who], g.ready[who] = false, false
+			left = append(left, step{who: who, verb: "close"}, step{verb: "look"})
+		}
+		return left
 	case 11:
 		return []step{act("with", g.keys(2), g.pick("ok", "ok", "error", "panic", "result"))}
 	case 12:
