@@ -3,12 +3,18 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/rowscan"
 )
 
 // What ran, what failed and what was not sent, in a transaction and outside of one.
@@ -138,5 +144,132 @@ func TestABatchEndsWithItsContext(t *testing.T) {
 		require.Len(t, r.conn.Log(), 1)
 		must(t, r.handle.Close())
 		r.clean()
+	})
+}
+
+func TestAQueuedStatementScansItsFirstRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{value: 40})
+		var n int
+		var b Batch
+		b.Queue("SELECT 3").Scan(&n)
+		must(t, r.handle.SendBatch(t.Context(), &b))
+		require.Equal(t, 42, n)
+		b.Queue("SELECT 0").Scan(&n)
+		require.ErrorIs(t, r.handle.SendBatch(t.Context(), &b), rowscan.ErrNoRows)
+		must(t, r.handle.Close())
+		r.clean()
+	})
+}
+
+// The arguments are those of Queue, whatever becomes of the caller's slice.
+func TestTheArgumentsOfAQueuedStatementAreItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		var b Batch
+		args := []any{int64(7)}
+		b.Queue("UPDATE t SET a = ?", args...)
+		args[0] = int64(8)
+		must(t, r.handle.SendBatch(t.Context(), &b))
+		require.Len(t, r.conn.executedWith(), 1)
+		require.Contains(t, r.conn.executedWith()[0], "7")
+		must(t, r.handle.Close())
+	})
+}
+
+// A failure of the result is told beside that of its function, once.
+func TestABatchTellsOfTheResultAndOfItsFunction(t *testing.T) {
+	own := errors.New("the function's own")
+	for name, c := range map[string]struct {
+		read func(*QueryResult) error
+		want error
+	}{
+		"both": {func(rows *QueryResult) error { return errors.Join(own, drained(rows, nil)) }, own},
+		"the function's, of a result that fails behind it": {func(rows *QueryResult) error { _ = drained(rows, nil); return own }, own},
+		"none":         {func(rows *QueryResult) error { _ = drained(rows, nil); return nil }, nil},
+		"the result's": {func(rows *QueryResult) error { return drained(rows, nil) }, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{fail: map[string]error{"stream": sqlError("the end of all rows")}})
+			var b Batch
+			b.Queue("SELECT 5").Query(c.read)
+			err := r.handle.SendBatch(t.Context(), &b)
+			require.Equal(t, 1, strings.Count(err.Error(), "the end of all rows"), "%s: %v", name, err)
+			require.Equal(t, c.want != nil, errors.Is(err, own), "%s: %v", name, err)
+			must(t, r.handle.Close())
+		})
+	}
+}
+
+// What has run of the statement that failed, or before it in a transaction that a function has
+// ended, stays.
+func TestABatchIsPartlyDoneWhereSomethingStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		inTx  bool
+		queue func(b *Batch, s *SessionHandle)
+		want  bool
+	}{
+		"a refused statement": {queue: func(b *Batch, _ *SessionHandle) { b.Queue("BAD") }},
+		"a script":            {queue: func(b *Batch, _ *SessionHandle) { b.Queue("INSERT INTO t VALUES (1); INSERT INTO bad VALUES (1)") }, want: true},
+		"a read":              {queue: func(b *Batch, _ *SessionHandle) { b.Queue("SELECT 1 FROM bad") }},
+		"in a transaction":    {inTx: true, queue: func(b *Batch, _ *SessionHandle) { b.Queue("INSERT 1"); b.Queue("BAD") }},
+		"in one that a function ends": {inTx: true, want: true, queue: func(b *Batch, s *SessionHandle) {
+			b.Queue("INSERT 1").Query(func(*QueryResult) error { return s.Commit(context.Background()) })
+			b.Queue("BAD")
+		}},
+		"in one that a function begins": {want: true, queue: func(b *Batch, s *SessionHandle) {
+			b.Queue("INSERT 1").Query(func(*QueryResult) error { return s.BeginTransaction(context.Background()) })
+			b.Queue("BAD")
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{})
+			if c.inTx {
+				must(t, r.handle.BeginTransaction(t.Context()))
+			}
+			var b Batch
+			c.queue(&b, r.handle)
+			var failed *BatchError
+			require.ErrorAs(t, r.handle.SendBatch(t.Context(), &b), &failed)
+			require.Equal(t, c.want, failed.PartlyDone(), name)
+			_ = r.handle.Close()
+		})
+	}
+}
+
+func TestABatchWhoseFunctionEndsTheGoroutineEndsForItsTracer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := traced(t, &fakeConn{})
+		var b Batch
+		b.Queue("SELECT 5").Query(func(*QueryResult) error { runtime.Goexit(); return nil })
+		go func() { _ = r.handle.SendBatch(t.Context(), &b) }()
+		time.Sleep(time.Minute) // the rest of the result is read behind it
+		synctest.Wait()
+		require.Contains(t, l.heard(), "end batch fake:1 7: 1")
+		require.True(t, slices.ContainsFunc(l.outcomes(), func(o Outcome) bool { return o.RowsAffected == 0 && errors.Is(o.Err, errCallbackExited) }), "%v", l.outcomes())
+		must(t, r.handle.Close())
+		r.clean()
+	})
+}
+
+// Handles, results and batches print neither texts nor values, under any verb.
+func TestWhatIsPrintedHasNoTexts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		var b Batch
+		q := b.Queue("UPDATE secret SET a = ?", "secret")
+		res, err := r.handle.Query(t.Context(), "SELECT 1 -- secret")
+		must(t, err)
+		must(t, drained(res, nil))
+		stmt, err := r.handle.PrepareQuery(t.Context(), "SELECT 1 -- secret")
+		must(t, err)
+		for _, v := range []any{b, &b, *q, q, res, r.handle, stmt} {
+			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
+				text := fmt.Sprintf(verb, v)
+				require.Contains(t, text, "flightpool", verb)
+				require.NotContains(t, text, "secret", verb)
+			}
+		}
+		must(t, r.handle.Close())
 	})
 }

@@ -40,8 +40,8 @@ type IngestTracer interface {
 	TraceIngestEnd(ctx context.Context, data IngestEndData)
 }
 
-// A CancelTracer sees every cancel of a call whose server may be at work still. It is
-// behind the end of the call, on a context with the values of the call's.
+// A CancelTracer sees every cancel of a call whose server may be at work still. It begins with
+// the end of the call, before or after that is told, on a context with the values of the call's.
 type CancelTracer interface {
 	TraceCancelStart(ctx context.Context, data CancelStartData) context.Context
 	TraceCancelEnd(ctx context.Context, data CancelEndData)

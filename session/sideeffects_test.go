@@ -1,0 +1,87 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/internal/sqlscan"
+)
+
+func effectsOf(texts ...string) (d sideEffects) {
+	for _, sql := range texts {
+		d.add(sqlscan.Parse(sql), true)
+	}
+	return d
+}
+
+func TestWhatMayHaveChangedObjectsIsRemembered(t *testing.T) {
+	for sql, changed := range map[string]bool{
+		"CREATE TABLE t (a INT)": true, "ALTER TABLE t ADD b INT": true, "DROP TABLE t": true, "SELECT 1; DROP VIEW v": true,
+		"INSERT INTO t VALUES (1)": false, "SELECT 1": false, "SET threads = 1": false,
+	} {
+		require.Equal(t, changed, effectsOf(sql).changedObjects, sql)
+		require.Equal(t, changed, effectsOf(sql, "SELECT 1", "INSERT INTO t VALUES (1)").changedObjects, "%s, and others behind it", sql)
+	}
+}
+
+func TestASessionDiffersFromANewOneByAnyOfItsEffects(t *testing.T) {
+	e := []sqlscan.Effect{{Kind: sqlscan.EffectSetting, Name: "threads"}}
+	one := map[string]any{"a": 1}
+	for name, d := range map[string]sideEffects{
+		"an effect":            {effects: e},
+		"a refused setting":    {refusedSettings: e},
+		"an option":            {options: one},
+		"effect and refusal":   {effects: e, refusedSettings: e},
+		"effect and option":    {effects: e, options: one},
+		"refusal and option":   {refusedSettings: e, options: one},
+		"a move":               {mayHaveMoved: true},
+		"a move and an option": {mayHaveMoved: true, options: one},
+	} {
+		require.True(t, d.any(), name)
+	}
+	require.False(t, (&sideEffects{used: true, changedObjects: true}).any())
+}
+
+func TestTheCallerChangesTheNamespaceByOptionsAndStatements(t *testing.T) {
+	for sql, changed := range map[string]bool{"USE lake": true, "SET schema = 'a'": true, "SET threads = 1": false, "CREATE TEMP TABLE t (a INT)": false} {
+		d := effectsOf(sql)
+		require.Equal(t, changed, d.namespaceChangedByCaller(), sql)
+	}
+	require.True(t, (&sideEffects{options: map[string]any{"schema": "a"}}).namespaceChangedByCaller())
+}
+
+// DEALLOCATE takes one back that the session has prepared itself. Another one was there
+// before, and cannot be had again.
+func TestDeallocateTakesBackWhatWasPrepared(t *testing.T) {
+	kinds := func(d sideEffects) (kinds []sqlscan.EffectKind) {
+		for _, e := range d.effects {
+			kinds = append(kinds, e.Kind)
+		}
+		return kinds
+	}
+	const p, unknown = sqlscan.EffectPrepared, sqlscan.EffectUnknown
+	require.Equal(t, []sqlscan.EffectKind{p}, kinds(effectsOf("PREPARE a AS SELECT 1")))
+	require.Empty(t, kinds(effectsOf("PREPARE a AS SELECT 1", "DEALLOCATE a")))
+	require.Equal(t, []sqlscan.EffectKind{p, unknown}, kinds(effectsOf("PREPARE a AS SELECT 1", "DEALLOCATE b")))
+	require.Equal(t, []sqlscan.EffectKind{p}, kinds(effectsOf("PREPARE b AS SELECT 1", "PREPARE a AS SELECT 1", "DEALLOCATE a")))
+	require.Equal(t, []sqlscan.EffectKind{sqlscan.EffectTempTable, unknown}, kinds(effectsOf("CREATE TEMP TABLE a (x INT)", "DEALLOCATE a")))
+	left := effectsOf("PREPARE a AS SELECT 1")
+	left.add(sqlscan.Parse("DEALLOCATE a"), false)
+	require.Equal(t, []sqlscan.EffectKind{p}, kinds(left), "it may not have run")
+}
+
+// A refused SET may have changed its setting all the same, where the server has the setting.
+func TestARefusedStatementLeavesSettingsAtMost(t *testing.T) {
+	known := map[string]stateValues{}
+	for _, e := range sqlscan.Parse("SET threads = 1; USE lake; PREPARE a AS SELECT 1").Effects() {
+		known[settingQuery(e).key] = nil
+	}
+	for sql, want := range map[string]int{"SET threads = 1": 1, "SET memory = 1": 0, "USE lake": 0, "PREPARE a AS SELECT 1": 0} {
+		d := sideEffects{initial: known}
+		d.addRefused(sqlscan.Parse(sql))
+		require.Len(t, d.refusedSettings, want, sql)
+		require.Empty(t, d.effects, sql)
+		require.False(t, d.used, sql)
+	}
+}
