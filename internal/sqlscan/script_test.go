@@ -35,6 +35,13 @@ func TestVerbsRowsAndReads(t *testing.T) {
 		{"INSERT INTO t VALUES ('SELECT')", "INSERT", RowsNone, false},
 		{"INSERT INTO t VALUES (1) RETURNING id", "INSERT", RowsSome, false},
 		{"INSERT INTO t (a) OUTPUT INSERTED.id VALUES (1)", "INSERT", RowsSome, false},
+		{"INSERT INTO t (WITH a AS (SELECT 1) SELECT * FROM a)", "INSERT", RowsNone, false},
+		{"FROM query('SELECT 1')", "FROM", RowsSome, true},
+		{"FROM query('DELETE FROM t')", "FROM", RowsSome, false},
+		{"FROM query('SELECT 1', ?)", "FROM", RowsSome, false},
+		{"SELECT @v := 1", "SELECT", RowsSome, false},
+		{"SELECT f(@v, a := 1)", "SELECT", RowsSome, true},
+		{"SELECT @v < = 1", "SELECT", RowsSome, true},
 		{"UPDATE t SET a = 'x', output = 1 WHERE t.returning = \"returning\"", "UPDATE", RowsNone, false},
 		{"SELECT * INTO copy FROM t", "SELECT", RowsNone, false},
 		{"FROM t SELECT * INTO copy", "FROM", RowsNone, false},
@@ -175,10 +182,10 @@ func TestTransactionControlIsFoundInAScript(t *testing.T) {
 }
 
 func TestOnlyOneStatementThatRunsNoOthersIsAtomic(t *testing.T) {
-	for _, sql := range []string{"SELECT 1", "SELEC 1", "SET a = 1", "WITH a AS (SELECT 1) INSERT INTO t FROM a"} {
+	for _, sql := range []string{"SELECT 1", "SELEC 1", "SET a = 1", "WITH a AS (SELECT 1) INSERT INTO t FROM a", "COPY t FROM 'database'", "COPY t TO DATABASE", "COPY FROM", "COPY database FROM x"} {
 		require.True(t, Parse(sql).Atomic(), sql)
 	}
-	for _, sql := range []string{"", "SET a = 1; SELEC 1", "CALL p()", "EXECUTE q", "DO $$ x $$", "EXPLAIN ANALYZE CALL p()", "SELECT 'a", "'a'"} {
+	for _, sql := range []string{"", "SET a = 1; SELEC 1", "CALL p()", "EXECUTE q", "DO $$ x $$", "EXPLAIN ANALYZE CALL p()", "SELECT 'a", "'a'", "COPY FROM DATABASE a TO b"} {
 		require.False(t, Parse(sql).Atomic(), sql)
 	}
 }
@@ -260,4 +267,34 @@ func TestChangesWithinTooManyParenthesesAreNotUnderstood(t *testing.T) {
 	require.Equal(t, []Effect{{Kind: EffectUnknown}}, Parse(nested(maxNesting+1)).Effects())
 	require.False(t, Parse(nested(maxNesting+1)).ReadOnly())
 	require.Equal(t, "?", Summary(nested(maxNesting+1)))
+}
+
+// What leaves something in the session is no plain read, although it reads only.
+func TestAPlainReadLeavesNothing(t *testing.T) {
+	for sql, plain := range map[string]bool{
+		"SELECT 1": true, "SELECT 1; FROM t": true, "PIVOT t ON a IN (1)": true,
+		"PIVOT t ON a": false, "SELECT setseed(0.5)": false, "INSERT INTO t VALUES (1)": false, "SET a = 1": false, "SELECT 1; DELETE FROM t": false,
+	} {
+		require.Equal(t, plain, Parse(sql).PlainRead(), sql)
+	}
+}
+
+func TestVerbsAreThoseOfTheTable(t *testing.T) {
+	all := Verbs()
+	require.Len(t, all, len(verbs)+2)
+	for _, v := range all {
+		_, known := verbs[v]
+		require.True(t, known || v == "WITH" || v == "PREPARE", v)
+	}
+}
+
+// Only changes are counted, within parentheses that are open.
+func TestDeepTextWithoutChangesIsUnderstood(t *testing.T) {
+	deep := func(inner string) string {
+		return "SELECT " + strings.Repeat("(", maxNesting+9) + inner + strings.Repeat(")", maxNesting+9)
+	}
+	require.True(t, Parse(deep("1")).ReadOnly())
+	require.True(t, Parse(deep("CAST(a AS TIMESTAMP WITH TIME ZONE)")).ReadOnly())
+	require.True(t, Parse("SELECT "+strings.Repeat("f() + ", maxNesting+9)+"(WITH a AS (SELECT 1) FROM a)").ReadOnly())
+	require.False(t, Parse(deep("(WITH a AS (SELECT 1) FROM a)")).ReadOnly())
 }

@@ -26,6 +26,13 @@ func TestASummaryNamesWhatAStatementTouches(t *testing.T) {
 		"hunter2 is no verb":                                                                 "?",
 		"(SELECT 1)":                                                                         "SELECT",
 		"SELECT * FROM":                                                                      "SELECT",
+		"SELECT a/b, 'x', 1'y' FROM t":                                                       "SELECT t",
+		"SELECT * FROM t WHERE a IS DISTINCT FROM b":                                         "SELECT t",
+		"SELECT * FROM t FORMAT JSON":                                                        "SELECT t",
+		"INSERT INTO t FORMAT CSV x":                                                         "INSERT",
+		"SELECT * FROM LATERAL f(1), t JOIN LATERAL (VALUES (1)) ON true":                    "SELECT",
+		"SELECT * FROM a.\"b\"":                                                              "SELECT a",
+		"SELECT * FROM t WHERE a = 'x":                                                       "SELECT",
 		"SELECT * FROM t.":                                                                   "SELECT t",
 	} {
 		require.Equal(t, summary, Summary(sql), sql)
@@ -52,6 +59,7 @@ func TestASummaryHoldsNoLiteral(t *testing.T) {
 		"SELECT '''it's FROM hunter2'''",
 		`SELECT """he said "FROM hunter2" twice"""`,
 		"SELECT * FROM hunter2'x'",
+		`SELECT * FROM hunter2"x"`,
 		"CREATE USER bob PASSWORD hunter2",
 		"hunter2",
 		"ATTACH 'hunter2'",
@@ -71,6 +79,15 @@ func TestASummaryIsShort(t *testing.T) {
 	} {
 		require.LessOrEqual(t, len(Summary(sql)), maxSummary+50, sql[:40])
 	}
+}
+
+func TestWhatIsLeftOutOfASummaryShows(t *testing.T) {
+	fits := strings.Repeat("x", maxSummary-len("SELECT"))
+	require.Equal(t, "SELECT "+fits, Summary("SELECT * FROM "+fits))
+	require.Equal(t, "SELECT …", Summary("SELECT * FROM "+fits+"x"))
+	require.True(t, strings.HasSuffix(Summary(strings.Repeat("SELECT * FROM a; ", 1000)), "; …"))
+	begun := "SELECT * FROM a JOIN "
+	require.Equal(t, "SELECT a", Summary(begun+strings.Repeat(" ", maxSummarized-len(begun)-3)+"tables"), "no name is cut in two")
 }
 
 // One attribute that is not UTF-8 has an exporter refuse all of an export.
