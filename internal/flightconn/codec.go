@@ -62,6 +62,9 @@ func (wireCodec) Unmarshal(data mem.BufferSlice, v any) error {
 func marshalMessage(buf []byte, v any) (data []byte, rest [][]byte, err error) {
 	switch m := v.(type) {
 	case encodedMessage:
+		if buf != nil { // of which data would be a later one
+			m = append(buf, m...)
+		}
 		return m, nil, nil
 	case *putMessage:
 		data, err = m.appendHead(buf)

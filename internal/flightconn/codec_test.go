@@ -78,3 +78,19 @@ func TestOtherMessagesAreProtobufs(t *testing.T) {
 	require.Equal(t, marshal(&got), []byte(encoded))
 	require.Empty(t, codec.Name(), "the content type would have it")
 }
+
+// What is sent on one stream after another message has memory of its own: it is that of a later
+// message. What is sent alone is not copied.
+func TestAnEncodedMessageIsNotWrittenOver(t *testing.T) {
+	first := encodedMessage("first")
+	data, rest, err := marshalMessage([]byte{}, first)
+	require.NoError(t, err)
+	require.Empty(t, rest)
+	require.Equal(t, "first", string(data))
+	_, _, err = marshalMessage(data[:0], &pb.Ticket{Ticket: []byte("2nd")})
+	require.NoError(t, err)
+	require.Equal(t, "first", string(first))
+	data, _, err = marshalMessage(nil, first)
+	require.NoError(t, err)
+	require.Same(t, &first[0], &data[0])
+}

@@ -35,7 +35,8 @@ type Config struct {
 	// Marshal and Unmarshal are the form of messages on the wire. What is sent is data, for
 	// which Marshal may use the memory of buf, which is empty, and then each of rest, which is
 	// not looked at any more once the sending returns. Of an RPC that sends several messages the data
-	// of one is the buf of a later one. What Unmarshal is given is the message's to keep.
+	// of one is the buf of a later one: buf is not nil then, and data must not be memory of the message's.
+	// It may be that, and is not changed, where buf is nil. What Unmarshal is given is the message's to keep.
 	Marshal   func(buf []byte, message any) (data []byte, rest [][]byte, err error)
 	Unmarshal func(data []byte, message any) error
 
