@@ -73,6 +73,11 @@ func (s *Stream) startMessage() error {
 	return nil
 }
 
+// leastQueued is how large messages that wait for their reader have to be on average, on the wire.
+// What a Receiver makes of one takes a few hundred bytes, however small it is, and a window has room
+// for a million that are empty. A batch takes more than that by its header alone.
+const leastQueued = 64
+
 // finishMessage puts a message into the queue.
 func (s *Stream) finishMessage(fresh int) error {
 	s.got = 0
@@ -83,6 +88,9 @@ func (s *Stream) finishMessage(fresh int) error {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if limit := c.cfg.StreamWindow / leastQueued; len(s.queue) >= limit && s.receiver != Receiver(&s.raw) {
+		return status.Errorf(codes.ResourceExhausted, "received more than %d messages that were not read, of less than %d bytes each", limit, leastQueued)
+	}
 	if !s.over {
 		s.queue = append(s.queue, queued{message, s.partial + fresh})
 		s.partial = 0

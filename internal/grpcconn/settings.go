@@ -142,15 +142,28 @@ func (c *Conn) takeGoAway(stream uint32, p []byte) error {
 	if c.mu.goAway == nil {
 		c.mu.goAway = errors.New(text)
 	}
-	reason := c.mu.goAway
+	reason, ends := c.mu.goAway, false
+	for id := range c.mu.streams {
+		ends = ends || id > last
+	}
+	c.mu.Unlock()
+	if ends {
+		c.cfg.OnEnd(reason) // before an RPC hears of it; none begins meanwhile
+		c.disown(last, reason)
+	}
+	return c.drained()
+}
+
+// disown ends the RPCs behind the last that the server processes.
+func (c *Conn) disown(last uint32, reason error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for id, s := range c.mu.streams {
 		if id > last {
 			s.finish(lostStatus(reason), true)
 			c.frames.wakeLater(s)
 		}
 	}
-	c.mu.Unlock()
-	return c.drained()
 }
 
 // drained is why the connection ends now: the server lets no RPC begin, and none is left.

@@ -1,6 +1,7 @@
 package grpcconn
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/grpc"
@@ -46,7 +47,7 @@ type Stream struct {
 	got    int             // bytes of prefix
 	left   int             // of the message
 
-	encoded []byte // the sender's alone: memory of messages that were sent
+	encoded []byte // the sender's alone: memory of messages that were sent; nil: one message is all
 
 	// The lock of the connection guards the rest.
 	sendWindow  int64
@@ -86,7 +87,9 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 	if err != nil {
 		return nil, err
 	}
-	s.single = !desc.ClientStreams
+	if s.single = !desc.ClientStreams; !s.single {
+		s.encoded = []byte{}
+	}
 	if ctx.Done() != nil {
 		s.unwatch = context.AfterFunc(ctx, s.cancel)
 	}
@@ -114,7 +117,8 @@ func (c *Conn) newStream(ctx context.Context, method string, receiver Receiver) 
 	return s, nil
 }
 
-// enter gives s a number and puts its headers into out, once the peer allows one RPC more.
+// enter gives s a number and puts its headers into out, once the peer allows one RPC more and
+// reads what was sent before.
 func (c *Conn) enter(s *Stream) error {
 	for {
 		if err := s.ctx.Err(); err != nil {
@@ -122,12 +126,8 @@ func (c *Conn) enter(s *Stream) error {
 		}
 		c.mu.Lock()
 		switch {
-		case c.mu.err != nil:
-			err := c.mu.err
-			c.mu.Unlock()
-			return lostStatus(err)
-		case c.mu.goAway != nil:
-			err := c.mu.goAway
+		case c.mu.err != nil, c.mu.goAway != nil: // who ends the connection may not have told it yet
+			err := cmp.Or(c.mu.err, c.mu.goAway)
 			c.mu.Unlock()
 			c.cfg.OnEnd(err)
 			return lostStatus(err)
@@ -135,7 +135,7 @@ func (c *Conn) enter(s *Stream) error {
 			limit := c.mu.peer.maxHeaderList
 			c.mu.Unlock()
 			return status.Errorf(codes.Internal, "the headers cannot be sent: they are larger than the %d bytes that the server takes", limit)
-		case int64(len(c.mu.streams)) < c.mu.peer.maxStreams:
+		case int64(len(c.mu.streams)) < c.mu.peer.maxStreams && len(c.mu.out) < maxOutBegin:
 			c.begin(s)
 			c.mu.Unlock()
 			return nil

@@ -5,8 +5,13 @@ import "time"
 // Frames wait in out, which whoever appends to it holds the lock for. One goroutine at a time
 // writes them (writing), without the lock.
 
-// maxOut is how many bytes of messages may wait in out. Other frames are always taken.
-const maxOut = 256 << 10
+// maxOut is how many bytes may wait in out for a message to be added, and maxOutBegin for the headers
+// of an RPC, which so do not wait behind the messages of others. Other frames are always taken: there
+// are as many as RPCs, and as the peer has asked for (maxAcks).
+const (
+	maxOut      = 256 << 10
+	maxOutBegin = 2 * maxOut
+)
 
 // maxIdleOut is how much of the memory for out is kept where no RPC is under way. A bulk load
 // uses the same memory to its end.
