@@ -141,7 +141,9 @@ func (e *lostError) Error() string {
 		s += ": " + e.reason.Error()
 	}
 	if e.cause != nil {
-		s += " (" + e.cause.Error() + ")"
+		if heard := e.cause.Error(); !strings.HasSuffix(s, heard) { // of our own transport a call hears the reason
+			s += " (" + heard + ")"
+		}
 	}
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -118,6 +119,8 @@ func handshakeError(err error) error {
 		return &connectError{text: "TLS handshake: no answer"}
 	case eof.Reached(err):
 		text = "TLS handshake: the server closed the connection"
+	case strings.Contains(text, "ALPN"): // gRPC tells of its own versions, and has no type for it
+		text = "TLS handshake: the server does not offer HTTP/2 (ALPN h2), which gRPC needs: TLS that a proxy ends?"
 	default:
 		text = "TLS handshake: " + text
 	}

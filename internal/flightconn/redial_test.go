@@ -45,6 +45,7 @@ func TestWhyThereIsNoTransportIsTypedForEveryClient(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		certificate string // of the server; empty: it speaks no TLS
+		noHTTP2     bool
 		known       bool
 		dial        error
 		check       func(*testing.T, error)
@@ -59,6 +60,9 @@ func TestWhyThereIsNoTransportIsTypedForEveryClient(t *testing.T) {
 		"another name": {certificate: "other", known: true, text: "TLS handshake: tls: failed to verify certificate: x509:", check: func(t *testing.T, err error) {
 			var typed x509.HostnameError
 			require.ErrorAs(t, err, &typed)
+		}},
+		"no HTTP/2": {certificate: "server", known: true, noHTTP2: true, text: "TLS handshake: the server does not offer HTTP/2", check: func(t *testing.T, err error) {
+			require.NotContains(t, err.Error(), "grpc-go")
 		}},
 		"no TLS": {text: "TLS to a plain text port", check: func(t *testing.T, err error) {
 			var typed tls.RecordHeaderError
@@ -87,7 +91,11 @@ func TestWhyThereIsNoTransportIsTypedForEveryClient(t *testing.T) {
 						_, _ = its.Write([]byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00"))
 						return
 					}
-					_ = tls.Server(its, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}).Handshake()
+					protocols := []string{"h2"}
+					if test.noHTTP2 {
+						protocols = nil
+					}
+					_ = tls.Server(its, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: protocols, MinVersion: tls.VersionTLS12}).Handshake()
 				}()
 				return mine, nil
 			}

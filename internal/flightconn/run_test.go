@@ -3,6 +3,7 @@ package flightconn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -64,6 +65,7 @@ func TestALossNamesItsReasonAndWhatTheCallHeard(t *testing.T) {
 		{reason, heard, ": reset (unavailable)", []error{reason, heard}},
 		{reason, nil, ": reset", []error{reason}},
 		{nil, heard, " (unavailable)", []error{heard}},
+		{fmt.Errorf("transport: %w", heard), heard, ": transport: unavailable", []error{heard}},
 		{reason, context.Canceled, ": reset", []error{reason}},
 		{reason, context.DeadlineExceeded, ": reset", []error{reason}},
 	} {
