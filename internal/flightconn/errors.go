@@ -141,11 +141,18 @@ func (e *lostError) Error() string {
 		s += ": " + e.reason.Error()
 	}
 	if e.cause != nil {
-		if heard := e.cause.Error(); !strings.HasSuffix(s, heard) { // of our own transport a call hears the reason
-			s += " (" + heard + ")"
-		}
+		s = withHeard(s, e.cause.Error())
 	}
 	return s
+}
+
+// withHeard adds what a call has heard to the reason for which its transport has ended. Of a
+// transport of our own that is the reason.
+func withHeard(reason, heard string) string {
+	if strings.HasSuffix(reason, heard) {
+		return reason
+	}
+	return reason + " (" + heard + ")"
 }
 
 func (e *lostError) Unwrap() []error {

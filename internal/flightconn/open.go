@@ -165,7 +165,7 @@ func (e *openError) Error() string {
 	case errors.Is(e.reason, errClosedByGRPC):
 		return grpcText
 	default:
-		return e.reason.Error() + " (" + grpcText + ")"
+		return withHeard(e.reason.Error(), grpcText)
 	}
 }
 
