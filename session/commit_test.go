@@ -478,6 +478,23 @@ func TestWhatAnInternalAnswerToACommitMeans(t *testing.T) {
 	}
 }
 
+// A page of a proxy in place of the answer to a COMMIT is no word of the server's.
+func TestACommitThatAProxyAnswersIsUnknown(t *testing.T) {
+	for code, fault := range map[codes.Code]backend.Fault{codes.PermissionDenied: backend.FaultStatement, codes.Unimplemented: backend.FaultUnsupported, codes.Unknown: backend.FaultTransport} {
+		synctest.Test(t, func(t *testing.T) {
+			answer := &backend.Error{Op: "EndTx", Stage: backend.StageExecute, Fault: fault, Err: status.Error(code, "transport: the server has answered with HTTP status 403 and content type \"text/html\"")}
+			r := newRig(t, &fakeConn{failOnce: map[string][]error{"Commit": {answer}}})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			_, err := r.handle.Update(t.Context(), "INSERT 1")
+			must(t, err)
+			err = r.handle.Commit(t.Context())
+			require.ErrorIs(t, err, backend.ErrCommitUnknown, code)
+			require.NotErrorIs(t, err, backend.ErrTxAborted)
+			_ = r.handle.Close()
+		})
+	}
+}
+
 // The cancel chain's rollback is answered so once; the Commit behind it tells.
 func TestACutStatementOfATransactionThatTheServerHadLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

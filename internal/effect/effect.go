@@ -39,7 +39,8 @@ const (
 // what may have been done as well, and those of proxies that end a stream. There the
 // server's own text has to speak of a refusal, and of no connection that it has lost
 // itself. UNAVAILABLE, DATA_LOSS and RESOURCE_EXHAUSTED say nothing. An error without
-// a status is of a driver that has classified it: a refusal.
+// a status is of a driver that has classified it: a refusal. A status that is made of a page
+// of HTTP is no answer of the server's, whatever it names.
 //
 // A Begin is refused by every status when the server says that a transaction is
 // open already, and nothing is known all the same: nobody has the id of that one.
@@ -56,6 +57,9 @@ func Of(change Change, err error) Meaning {
 	if change == Begin && slices.ContainsFunc(openWords, speaks) {
 		return NotKnown
 	}
+	if slices.ContainsFunc(proxyWords, speaks) {
+		return NotKnown
+	}
 	switch answer.GRPCStatus().Code() {
 	case codes.Internal, codes.Unknown, codes.Canceled, codes.DeadlineExceeded:
 	case codes.Unavailable, codes.DataLoss, codes.ResourceExhausted:
@@ -68,6 +72,10 @@ func Of(change Change, err error) Meaning {
 	}
 	return NotKnown
 }
+
+// proxyWords are in what our transport and gRPC's make of a page of HTTP, whose status gives
+// the code: a proxy may have put it in place of the server's answer.
+var proxyWords = []string{"answered with http status", "unexpected http status code"}
 
 // refusalWords are what databases say of what they refuse.
 var refusalWords = map[Change][]string{

@@ -19,6 +19,8 @@ func TestWhatAnAnswerTells(t *testing.T) {
 	}{
 		{Commit, codes.InvalidArgument, "", Refused},
 		{Commit, codes.FailedPrecondition, "connection reset", Refused}, // the status names its reason
+		{Commit, codes.PermissionDenied, "transport: the server has answered with HTTP status 403 and content type \"text/html\"", NotKnown},
+		{Commit, codes.Unimplemented, "unexpected HTTP status code received from server: 404 (Not Found); transport: received unexpected content-type \"text/html\"", NotKnown},
 		{Commit, codes.Internal, "", NotKnown},
 		{Commit, codes.Unknown, "Write-Write CONFLICT", Refused},
 		{Commit, codes.Internal, "conflict: connection reset", NotKnown},

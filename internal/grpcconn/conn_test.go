@@ -103,11 +103,12 @@ func TestEndsOfACall(t *testing.T) {
 			begin(p, id)
 			_ = p.framer.WriteData(id, true, []byte("\x00\x00\x00\x00\x00"))
 		}, codes.Internal, "without trailers", "header end"},
-		"no status":               {func(p *peer, id uint32) { begin(p, id); p.headers(id, true, "x", "y") }, codes.Unknown, "without a status", "header trailer end"},
-		"no number for a status":  {func(p *peer, id uint32) { begin(p, id); p.end(id, "fine") }, codes.Unknown, `"fine"`, "header trailer end"},
+		"no status":               {func(p *peer, id uint32) { begin(p, id); p.headers(id, true, "x", "y") }, codes.Unknown, "transport: the server has ended the call without a status", "header trailer end"},
+		"no number for a status":  {func(p *peer, id uint32) { begin(p, id); p.end(id, "fine") }, codes.Unknown, `transport: the server has ended the call with the status "fine"`, "header trailer end"},
 		"a reset":                 {func(p *peer, id uint32) { begin(p, id); _ = p.framer.WriteRSTStream(id, http2.ErrCodeInternal) }, codes.Internal, "RST_STREAM", "header end"},
 		"a reset by CANCEL":       {func(p *peer, id uint32) { _ = p.framer.WriteRSTStream(id, http2.ErrCodeCancel) }, codes.Canceled, "RST_STREAM", "end"},
 		"HTTP 404":                {func(p *peer, id uint32) { p.headers(id, false, ":status", "404", "content-type", "text/html") }, codes.Unimplemented, "no gRPC", "header end"},
+		"HTTP 500":                {func(p *peer, id uint32) { p.headers(id, false, ":status", "500", "content-type", "text/html") }, codes.Unknown, "transport: ", "header end"},
 		"HTTP 503, ended":         {func(p *peer, id uint32) { p.headers(id, true, ":status", "503") }, codes.Unavailable, "503", "header end"},
 		"HTTP 200 of a web page":  {func(p *peer, id uint32) { p.headers(id, false, ":status", "200", "content-type", "text/html") }, codes.Unknown, "text/html", "header end"},
 		"an informational status": {func(p *peer, id uint32) { p.headers(id, false, ":status", "103"); begin(p, id); p.end(id, "6") }, codes.AlreadyExists, "", "header trailer end"},

@@ -24,9 +24,12 @@ func lostStatus(reason error) error {
 	return status.Error(codes.Unavailable, reason.Error())
 }
 
-// internalStatus is for what the server has done wrong on the way: the text begins as those
-// of gRPC's do that a statement is not to blame for (backend.FaultOf).
-func internalStatus(text string) error { return status.Error(codes.Internal, "transport: "+text) }
+// ofTransport begins the texts of what no server of gRPC's has answered, as those of gRPC's do:
+// a statement is not to blame for it (backend.FaultOf).
+const ofTransport = "transport: "
+
+// internalStatus is for what the server has done wrong on the way.
+func internalStatus(text string) error { return status.Error(codes.Internal, ofTransport+text) }
 
 // resetStatus is the status of an RPC that the server has reset, as gRPC defines it. A server
 // that sees the deadline pass before we do resets by CANCEL.
@@ -113,7 +116,7 @@ func (b *block) refuse() (informational bool, failure error) {
 	if code >= 100 && code < 200 {
 		return true, nil
 	}
-	text := fmt.Sprintf("the server has answered with HTTP status %d and content type %q: it speaks no gRPC there", code, b.contentType)
+	text := fmt.Sprintf(ofTransport+"the server has answered with HTTP status %d and content type %q: it speaks no gRPC there", code, b.contentType)
 	return false, status.Error(codeOfHTTP(code), text)
 }
 
@@ -145,11 +148,11 @@ func codeOfHTTP(code int) codes.Code {
 // err is the status of trailers: io.EOF for OK.
 func (b *block) err() error {
 	if b.status == "" {
-		return status.Error(codes.Unknown, "the server has ended the call without a status")
+		return status.Error(codes.Unknown, ofTransport+"the server has ended the call without a status")
 	}
 	code, err := strconv.ParseUint(b.status, 10, 32)
 	if err != nil {
-		return status.Errorf(codes.Unknown, "the server has ended the call with the status %q", b.status)
+		return status.Errorf(codes.Unknown, ofTransport+"the server has ended the call with the status %q", b.status)
 	}
 	if code == 0 {
 		return io.EOF
