@@ -391,6 +391,11 @@ func (p *sqlDraw) step() {
 	moves[p.IntN(len(moves))]()
 }
 
+// loanBackWithin is how long a connection may be on loan behind a program that has closed
+// everything: for a rollback whose context had ended before, its cancel chain, and the
+// close of the session, of which the last two have 5 s each.
+const loanBackWithin = driverapi.NoCtxTimeout + 2*5*time.Second + slackTime
+
 func drawSQL(t *testing.T, kind string, profile testserver.Profile, seed uint64, n int, faulty bool) (broken []string) {
 	s, err := testserver.Start(testserver.Options{Profile: profile, Listen: testserver.InMemory})
 	require.NoError(t, err)
@@ -438,10 +443,7 @@ func drawSQL(t *testing.T, kind string, profile testserver.Profile, seed uint64,
 		set.Clear()
 		s.Faults().ThawConns()
 	}
-	for range 100 {
-		if pool.Stats().InUse == 0 {
-			break
-		}
+	for end := time.Now().Add(loanBackWithin); pool.Stats().InUse > 0 && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)
 	}
 	if in := pool.Stats().InUse; in > 0 {
