@@ -51,6 +51,8 @@ type Result interface {
 //   - Decimal takes decimals, integers, and texts that are numbers;
 //   - strings take everything, see below; []byte and [n]byte take binary
 //     values, texts and UUIDs, byte by byte;
+//   - json.RawMessage takes texts and binary values byte by byte, JSON or not, and
+//     everything else as AppendJSON writes it: lists, structs and maps, numbers, times;
 //   - bool and time.Time take what they are; time.Duration takes durations,
 //     times of day, intervals without months and days, and integers as
 //     nanoseconds;

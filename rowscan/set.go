@@ -2,6 +2,7 @@ package rowscan
 
 import (
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"math"
 	"reflect"
@@ -14,6 +15,7 @@ var (
 	timeType     = reflect.TypeFor[time.Time]()
 	durationType = reflect.TypeFor[time.Duration]()
 	decimalType  = reflect.TypeFor[Decimal]()
+	rawJSONType  = reflect.TypeFor[json.RawMessage]()
 	scannerType  = reflect.TypeFor[sql.Scanner]()
 )
 
@@ -69,6 +71,8 @@ func (s setters) build(t reflect.Type) (setter, error) {
 		return setTime, nil
 	case t == durationType:
 		return setDuration, nil
+	case t == rawJSONType:
+		return setRawJSON, nil
 	case reflect.PointerTo(t).Implements(scannerType):
 		return func(dst reflect.Value, v value) error {
 			return dst.Addr().Interface().(sql.Scanner).Scan(v.driverValue())

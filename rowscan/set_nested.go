@@ -79,6 +79,21 @@ func (s setters) sliceSetter(t reflect.Type) (setter, error) {
 	}, nil
 }
 
+// setRawJSON takes texts and binary values byte by byte, since servers send JSON as such,
+// and makes JSON of everything else. NULL leaves nil.
+func setRawJSON(dst reflect.Value, v value) error {
+	switch v.kind {
+	case nullKind:
+	case textKind:
+		dst.SetBytes([]byte(v.str))
+	case binaryKind:
+		dst.SetBytes(append([]byte{}, v.bytes()...))
+	default:
+		dst.SetBytes(v.appendJSON(nil))
+	}
+	return nil
+}
+
 // arraySetter takes what sliceSetter takes, of exactly its length. A shorter
 // list would leave elements that look like zeros, so it is an error. NULL needs
 // a pointer to the array.

@@ -194,6 +194,30 @@ func TestScannersGetWhatDatabaseSQLGives(t *testing.T) {
 	require.Equal(t, sql.NullFloat64{Float64: 0.42, Valid: true}, oneRow[struct{ A sql.NullFloat64 }](t, cents).A)
 }
 
+// A json.RawMessage is JSON whatever the column is: a list of small integers would fit its
+// bytes too, and be no JSON.
+func TestJSONIsMadeOfWhatIsNoText(t *testing.T) {
+	point := arrow.StructOf(arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int32, Nullable: true}, arrow.Field{Name: "b", Type: arrow.ListOf(arrow.BinaryTypes.String), Nullable: true})
+	for _, c := range []struct {
+		column arrow.Array
+		want   string
+	}{
+		{columnOf(t, arrow.ListOf(arrow.PrimitiveTypes.Uint8), `[[1,2]]`), `[1,2]`},
+		{columnOf(t, arrow.ListOf(arrow.PrimitiveTypes.Int64), `[[1,null,300]]`), `[1,null,300]`},
+		{columnOf(t, point, `[{"a":null,"b":["x"]}]`), `{"a":null,"b":["x"]}`},
+		{columnOf(t, arrow.MapOf(arrow.BinaryTypes.String, arrow.PrimitiveTypes.Int8), `[[{"key":"k","value":1}]]`), `{"k":1}`},
+		{columnOf(t, arrow.PrimitiveTypes.Int64, `[9007199254740993]`), `9007199254740993`},
+		{columnOf(t, arrow.FixedWidthTypes.Boolean, `[true]`), `true`},
+		{columnOf(t, arrow.FixedWidthTypes.Date32, `["2024-01-02"]`), `"2024-01-02"`},
+		{columnOf(t, arrow.BinaryTypes.Binary, `["WzFd"]`), `[1]`},
+	} {
+		require.Equal(t, json.RawMessage(c.want), oneRow[struct{ A json.RawMessage }](t, c.column).A, c.column.DataType().String())
+	}
+	require.Equal(t, map[string]json.RawMessage{"a": json.RawMessage(`1`), "b": nil}, oneRow[struct{ A map[string]json.RawMessage }](t, columnOf(t, point, `[{"a":1,"b":null}]`)).A, "a level of JSON")
+	null := columnOf(t, point, `[null]`)
+	require.Nil(t, oneRow[struct{ A json.RawMessage }](t, null).A)
+}
+
 func TestBytesTextsAndArraysAreWhatTheyAre(t *testing.T) {
 	type flag bool
 	type raw []byte
