@@ -81,7 +81,7 @@ func statements(texts, files []string) (all []string, err error) {
 }
 
 func (a *app) bench(ctx context.Context, args []string, opts load.Options, asJSON bool) error {
-	target, cfg, err := a.config(args)
+	target, cfg, err := a.config(ctx, args)
 	if err != nil {
 		return err
 	}

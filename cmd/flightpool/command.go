@@ -110,7 +110,7 @@ func (a *app) shell(ctx context.Context, args []string, j job) (err error) {
 	if s.route = route; !known {
 		return usageError("--route: %q is none of auto, query, update", j.route)
 	}
-	server, cfg, err := a.config(args)
+	server, cfg, err := a.config(ctx, args)
 	if err != nil {
 		return err
 	}

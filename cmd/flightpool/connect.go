@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/flightpool/flightpool/cmd/flightpool/internal/output"
 	"github.com/flightpool/flightpool/flightpool"
 )
 
@@ -54,7 +55,7 @@ func (t *target) bind(c *cobra.Command) {
 }
 
 // config is the target without secrets, and what the pool is to be made with.
-func (a *app) config(args []string) (string, flightpool.Config, error) {
+func (a *app) config(ctx context.Context, args []string) (string, flightpool.Config, error) {
 	t := &a.target
 	t.url = a.getenv(urlVariable)
 	if len(args) > 0 {
@@ -65,7 +66,7 @@ func (a *app) config(args []string) (string, flightpool.Config, error) {
 	}
 	clean, cfg, err := flightpool.ParseTarget(t.url)
 	if err == nil {
-		err = errors.Join(a.credentials(&cfg), t.trust(&cfg), t.identify(&cfg), t.addHeaders(&cfg))
+		err = errors.Join(a.credentials(ctx, &cfg), t.trust(&cfg), t.identify(&cfg), t.addHeaders(&cfg))
 	}
 	var known *failure
 	if err != nil && !errors.As(err, &known) {
@@ -84,7 +85,7 @@ func (a *app) config(args []string) (string, flightpool.Config, error) {
 }
 
 // credentials adds who the user is to cfg.
-func (a *app) credentials(cfg *flightpool.Config) error {
+func (a *app) credentials(ctx context.Context, cfg *flightpool.Config) error {
 	t := &a.target
 	token := a.getenv(tokenVariable)
 	switch {
@@ -100,7 +101,7 @@ func (a *app) credentials(cfg *flightpool.Config) error {
 			return strings.TrimSpace(string(text)), time.Time{}, err
 		})
 	case t.user != "":
-		password, err := a.password()
+		password, err := a.password(ctx)
 		if err != nil {
 			return err
 		}
@@ -114,7 +115,7 @@ func (a *app) credentials(cfg *flightpool.Config) error {
 }
 
 // password is that of the environment, or asked for.
-func (a *app) password() (string, error) {
+func (a *app) password(ctx context.Context) (string, error) {
 	if password := a.getenv(passwordVariable); password != "" {
 		return password, nil
 	}
@@ -128,14 +129,24 @@ func (a *app) password() (string, error) {
 		return "", err
 	}
 	defer func() { _ = term.Restore(int(in.Fd()), before) }() // the terminal is gone if that fails
-	password, err := term.NewTerminal(struct {
+	asked := term.NewTerminal(struct {
 		io.Reader
 		io.Writer
-	}{in, a.err}, "").ReadPassword("password of " + a.target.user + ": ")
-	if errors.Is(err, io.EOF) { // Ctrl-C and Ctrl-D
-		return "", &failure{exitInterrupted, errInterrupted}
+	}{in, a.err}, "")
+	given := make(chan answer, 1)
+	go func() {
+		text, err := asked.ReadPassword("password of " + output.Printable(a.target.user) + ": ")
+		given <- answer{text, err}
+	}()
+	select {
+	case got := <-given:
+		if errors.Is(got.err, io.EOF) { // Ctrl-C and Ctrl-D
+			return "", &failure{exitInterrupted, errInterrupted}
+		}
+		return got.text, got.err
+	case <-ctx.Done(): // a signal: nothing is read any more
+		return "", &failure{exitInterrupted, context.Cause(ctx)}
 	}
-	return password, err
 }
 
 // trust adds the certificates of --tls-ca to cfg.

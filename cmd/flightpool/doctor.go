@@ -44,7 +44,7 @@ func (a *app) doctorCommand() *cobra.Command {
 
 func (a *app) doctor(ctx context.Context, args []string, opts doctor.Options, asJSON, asGo bool) error {
 	var err error
-	if opts.Target, opts.Config, err = a.config(args); err != nil {
+	if opts.Target, opts.Config, err = a.config(ctx, args); err != nil {
 		return err
 	}
 	if !asJSON && !asGo {

@@ -36,8 +36,10 @@ func (s *shell) interactive(ctx context.Context) error {
 	var pending splitter
 	var interrupted time.Time
 	for {
-		text, err := asked.ask(s.prompt(&pending))
+		text, err := asked.ask(ctx, s.prompt(&pending))
 		switch {
+		case ctx.Err() != nil:
+			return &failure{exitInterrupted, context.Cause(ctx)}
 		case errors.Is(err, liner.ErrPromptAborted):
 			if pending.rest() == "" && time.Since(interrupted) < leaveWithin {
 				return nil
@@ -62,7 +64,7 @@ func (s *shell) interactive(ctx context.Context) error {
 		case errors.Is(err, errQuit):
 			return nil
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return &failure{exitInterrupted, context.Cause(ctx)}
 		case err != nil:
 			s.tellError(err)
 		}
@@ -83,7 +85,7 @@ type answer struct {
 	err  error
 }
 
-func (a *asker) ask(prompt string) (string, error) {
+func (a *asker) ask(ctx context.Context, prompt string) (string, error) {
 	if a.given == nil {
 		given := make(chan answer, 1)
 		a.given = given
@@ -101,6 +103,9 @@ func (a *asker) ask(prompt string) (string, error) {
 	case <-a.interrupts:
 		fmt.Println("^C") // as liner does
 		return "", liner.ErrPromptAborted
+	case <-ctx.Done():
+		fmt.Println()
+		return "", context.Cause(ctx)
 	}
 }
 

@@ -12,12 +12,21 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
 	code := run(ctx, os.Args[1:], environment{os.Stdin, os.Stdout, os.Stderr, os.Getenv, interrupts})
 	stop()
 	os.Exit(code)
+}
+
+// ending are the signals that end a run: the closing of its terminal among them, unless
+// whoever started it (nohup) has that ignored.
+func ending() []os.Signal {
+	if signal.Ignored(syscall.SIGHUP) {
+		return []os.Signal{syscall.SIGTERM}
+	}
+	return []os.Signal{syscall.SIGTERM, syscall.SIGHUP}
 }
 
 // An environment is what a run reads and where it writes.

@@ -212,7 +212,7 @@ func TestAnInterruptionOfACommitSaysThatItMayBeStored(t *testing.T) {
 
 func TestASignalEndsTheWaitForInput(t *testing.T) {
 	srv := serve(t, testserver.Options{})
-	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		cmd := process(t, nil, srv.URI(), "--format", "csv")
 		in, err := cmd.StdinPipe()
 		require.NoError(t, err)
@@ -228,6 +228,23 @@ func TestASignalEndsTheWaitForInput(t *testing.T) {
 		_ = cmd.Wait()
 		require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode(), signal)
 	}
+}
+
+// A terminal that is closed ends what was started in it.
+func TestAFileIsNotLeftInPartByAnEndOfTheTerminal(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	file := filepath.Join(t.TempDir(), "out.csv")
+	started := begun(srv, "SELECT * FROM endless('1ms')")
+	cmd := process(t, nil, srv.URI(), "--format", "csv", "-o", file, "-e", "SELECT * FROM endless('1ms')")
+	require.NoError(t, cmd.Start())
+	<-started
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	_ = cmd.Wait()
+	require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode())
+	require.NoError(t, srv.Ledger().WaitIdle(t.Context()))
+	left, err := os.ReadDir(filepath.Dir(file))
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 // A row group is written when all of its rows have come.

@@ -80,7 +80,7 @@ func (s *sink) begin(f output.Format, p *progress) (io.Writer, error) {
 		return s.w, nil
 	}
 	s.pager = s.terminal.page(s.w, p)
-	return s.pager, nil
+	return output.Visible(s.pager), nil
 }
 
 // end ends a result that is written to its end.

@@ -9,7 +9,7 @@ import (
 // comments and dollar quotes, as the text comes line by line.
 type splitter struct {
 	buf   strings.Builder
-	mode  byte   // what is open: a quote, '-' or '*' for a comment, '$', or 0
+	mode  byte   // what is open: a quote, 'e' for that of E'…', '-' or '*' for a comment, '$', or 0
 	tag   string // of an open dollar quote
 	depth int    // of nested comments
 	some  bool   // there is more than white space and comments
@@ -58,6 +58,13 @@ func (s *splitter) step(text string, inWord bool) int {
 			s.mode = 0
 			return len(s.tag)
 		}
+	case 'e':
+		switch {
+		case text[0] == '\\' || pair == "''":
+			return len(pair)
+		case text[0] == '\'':
+			s.mode = 0
+		}
 	case 0:
 		return s.open(text, pair, inWord)
 	default: // a doubled quote ends and begins again
@@ -77,6 +84,9 @@ func (s *splitter) open(text, pair string, inWord bool) int {
 		return 2
 	case pair == "/*":
 		s.mode, s.depth = '*', 1
+		return 2
+	case !inWord && (pair == "E'" || pair == "e'"): // a backslash in it takes what follows as it is
+		s.mode, s.some = 'e', true
 		return 2
 	case c == '\'' || c == '"' || c == '`':
 		s.mode = c

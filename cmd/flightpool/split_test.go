@@ -14,6 +14,8 @@ func TestStatementsEndAtSemicolonsOutsideOfQuotes(t *testing.T) {
 	}{
 		{"SELECT 1; SELECT 2;", []string{"SELECT 1", "SELECT 2"}},
 		{"SELECT ';', \"a;b\", `c;d`; x", []string{"SELECT ';', \"a;b\", `c;d`", "x"}},
+		{`SELECT E'it\'s; here', e'\\'; SELECT 'a\'; SELECT Ae'\';`, []string{`SELECT E'it\'s; here', e'\\'`, `SELECT 'a\'`, `SELECT Ae'\'`}},
+		{"SELECT E'''\\'; ''', E'a\\\n\\';'; SELECT E'';", []string{"SELECT E'''\\'; ''', E'a\\\n\\';'", "SELECT E''"}},
 		{"SELECT 'it''s; here';", []string{"SELECT 'it''s; here'"}},
 		{"-- one; two\nSELECT 1 -- three;\n;;", []string{"-- one; two\nSELECT 1 -- three;"}},
 		{"/* a; /* b; */ c; */ SELECT 1;", []string{"/* a; /* b; */ c; */ SELECT 1"}},

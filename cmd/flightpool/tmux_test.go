@@ -270,6 +270,45 @@ func TestASignalAtThePromptIsCtrlC(t *testing.T) {
 	s.wait("EXIT 0")
 }
 
+// signals sends a signal to the command alone: the shell around it would obey it too.
+func (s *screen) signals(signal syscall.Signal) {
+	s.t.Helper()
+	around := strings.TrimSpace(s.ask("display-message -p '#{pane_pid}'")[0])
+	children, err := os.ReadFile("/proc/" + around + "/task/" + around + "/children")
+	require.NoError(s.t, err)
+	pid, err := strconv.Atoi(strings.Fields(string(children))[0])
+	require.NoError(s.t, err)
+	require.NoError(s.t, syscall.Kill(pid, signal))
+}
+
+func TestASignalEndsThePrompt(t *testing.T) {
+	srv := serve(t, testserver.Options{Users: map[string]string{"app": "s3cret"}})
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+		s := open(t, nil, srv.URI(), "--user", "app")
+		s.wait("password of app:")
+		s.signals(signal)
+		s.wait("EXIT 130")
+
+		s = open(t, []string{"FLIGHTPOOL_PASSWORD=s3cret"}, srv.URI(), "--user", "app")
+		s.prompted("=>")
+		s.enter("BEGIN;")
+		s.prompted("*>")
+		s.signals(signal)
+		s.wait("EXIT 130")
+	}
+}
+
+func TestNoFormatControlsTheTerminal(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	s := open(t, nil, srv.URI())
+	s.prompted("=>")
+	for _, format := range []string{"csv", "json"} {
+		s.enter(`\format ` + format)
+		s.enter("SELECT 'before\u009b2J\u202e' AS a;")
+		s.wait(`before\u009b2J\u202e`)
+	}
+}
+
 func TestASessionThatIsLostIsReplaced(t *testing.T) {
 	srv := serve(t, testserver.Options{Profile: testserver.SwanLake()})
 	s := open(t, nil, srv.URI())

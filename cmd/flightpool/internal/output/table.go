@@ -3,9 +3,7 @@ package output
 import (
 	"bufio"
 	"io"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/mattn/go-runewidth"
@@ -118,25 +116,6 @@ func cell(col arrow.Array, row int) string {
 	}
 	return Printable(text)
 }
-
-// Printable makes one line of a text that comes from a server, and keeps it
-// from controlling the terminal.
-func Printable(text string) string {
-	if strings.IndexFunc(text, isControl) < 0 {
-		return text
-	}
-	var out strings.Builder
-	for _, r := range text {
-		if isControl(r) {
-			out.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-		} else {
-			out.WriteRune(r)
-		}
-	}
-	return out.String()
-}
-
-func isControl(r rune) bool { return r != ' ' && !unicode.IsPrint(r) }
 
 func isNumber(t arrow.DataType) bool {
 	return arrow.IsInteger(t.ID()) || arrow.IsFloating(t.ID()) || arrow.IsDecimal(t.ID())

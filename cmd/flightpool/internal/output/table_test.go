@@ -2,6 +2,7 @@ package output
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 
@@ -58,4 +59,21 @@ func TestATableTakesEveryType(t *testing.T) {
 		require.NoError(t, w.Close())
 		require.Equal(t, 2+column.Len(), strings.Count(out.String(), "\n"), "seed %d: %v", seed, column.DataType())
 	}
+}
+
+// A terminal obeys control characters in every format. Writers cut texts anywhere.
+func TestATerminalIsNotControlledByTexts(t *testing.T) {
+	text := "a,\x1b[2J\t\u202eb\u009b1m\r\n世界 \U0001f600 \x9b\xff\u00ad\x00é\n"
+	const want = `a,\x1b[2J` + "\t" + `\u202eb\u009b1m\r` + "\n世界 \U0001f600 " + `\x9b\xff\u00ad\x00é` + "\n"
+	for size := 1; size <= len(text); size++ {
+		var out bytes.Buffer
+		w := Visible(&out)
+		for rest := text; rest != ""; rest = rest[min(size, len(rest)):] {
+			n, err := io.WriteString(w, rest[:min(size, len(rest))])
+			require.NoError(t, err)
+			require.Equal(t, min(size, len(rest)), n)
+		}
+		require.Equal(t, want, out.String(), size)
+	}
+	require.Equal(t, `a\x9b\n`, Printable("a\x9b\n"))
 }
