@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -112,11 +113,13 @@ func (a *app) bench(ctx context.Context, args []string, opts load.Options, asJSO
 		return &failure{exitInterrupted, errInterrupted}
 	case report == nil:
 		return &failure{exitConnect, err}
-	case asJSON:
+	}
+	out := a.reportWriter()
+	if asJSON {
 		text, _ := json.Marshal(report) // numbers and texts cannot fail
-		fmt.Fprintf(a.out, "%s\n", text)
-	default:
-		a.printLoad(report)
+		fmt.Fprintf(out, "%s\n", text)
+	} else {
+		printLoad(out, report)
 	}
 	if errors.Is(context.Cause(ctx), errInterrupted) {
 		return &failure{exitInterrupted, errInterrupted}
@@ -124,18 +127,18 @@ func (a *app) bench(ctx context.Context, args []string, opts load.Options, asJSO
 	if report.Failures > 0 {
 		return fmt.Errorf("%s failed", count(report.Failures, "call"))
 	}
-	return closed
+	return errors.Join(out.err, closed)
 }
 
-func (a *app) printLoad(r *load.Report) {
-	fmt.Fprintf(a.out, "%s in %.1f s: %.0f per second, %s\n", count(r.Calls, "call"), r.Seconds, r.PerSecond, count(r.Rows, "row"))
-	fmt.Fprintf(a.out, "  mean   %v\n", round(time.Duration(r.Mean)*time.Microsecond))
+func printLoad(out io.Writer, r *load.Report) {
+	fmt.Fprintf(out, "%s in %.1f s: %.0f per second, %s\n", count(r.Calls, "call"), r.Seconds, r.PerSecond, count(r.Rows, "row"))
+	fmt.Fprintf(out, "  mean   %v\n", round(time.Duration(r.Mean)*time.Microsecond))
 	for _, q := range r.Latency {
-		fmt.Fprintf(a.out, "  %-5v%% %v\n", q.Percent, round(time.Duration(q.Micros)*time.Microsecond))
+		fmt.Fprintf(out, "  %-5v%% %v\n", q.Percent, round(time.Duration(q.Micros)*time.Microsecond))
 	}
-	fmt.Fprintf(a.out, "pool: %d connections, %d opened, %d waits of %.3f s in all, %d repeated\n",
+	fmt.Fprintf(out, "pool: %d connections, %d opened, %d waits of %.3f s in all, %d repeated\n",
 		r.Pool["connections"], r.Pool["opens"], r.Pool["waited"], r.Pool["wait_seconds"], r.Pool["retries"])
 	for _, e := range r.Errors {
-		fmt.Fprintf(a.out, "%d failed, %s: %s\n", e.Count, e.Kind, e.Example)
+		fmt.Fprintf(out, "%d failed, %s: %s\n", e.Count, e.Kind, e.Example)
 	}
 }

@@ -47,8 +47,9 @@ func (a *app) doctor(ctx context.Context, args []string, opts doctor.Options, as
 	if opts.Target, opts.Config, err = a.config(ctx, args); err != nil {
 		return err
 	}
+	out := a.reportWriter()
 	if !asJSON && !asGo {
-		opts.Found = func(f doctor.Finding) { f.Text(a.out) }
+		opts.Found = func(f doctor.Finding) { f.Text(out) }
 	}
 	ctx, stop := a.interruptible(ctx)
 	defer stop()
@@ -60,16 +61,16 @@ func (a *app) doctor(ctx context.Context, args []string, opts doctor.Options, as
 		return &failure{exitConnect, err}
 	case asJSON:
 		text, err := json.Marshal(report)
-		fmt.Fprintf(a.out, "%s\n", text)
-		return err
+		fmt.Fprintf(out, "%s\n", text)
+		return errors.Join(err, out.err)
 	case asGo:
-		fmt.Fprint(a.out, report.Go(a.goAuth()))
-		return nil
+		fmt.Fprint(out, report.Go(a.goAuth()))
+		return out.err
 	}
 	for _, s := range report.Settings {
-		fmt.Fprintf(a.out, "%-16s %-14s %s: %s\n", "Config", s.Field, s.Go, s.Why)
+		fmt.Fprintf(out, "%-16s %-14s %s: %s\n", "Config", s.Field, s.Go, s.Why)
 	}
-	return nil
+	return out.err
 }
 
 // goAuth is who the user is, as Go source without secrets.

@@ -125,3 +125,26 @@ func (s *sink) close(whole bool) error {
 	}
 	return errors.Join(err, os.Remove(s.file.Name()))
 }
+
+// A reportWriter is where doctor and bench print. Its first error stays, and ends the run
+// as a failed one.
+type reportWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (a *app) reportWriter() *reportWriter {
+	if a.newTerminal(false) != nil {
+		return &reportWriter{w: output.Visible(a.out)}
+	}
+	return &reportWriter{w: a.out}
+}
+
+// Write is io.Writer's.
+func (r *reportWriter) Write(p []byte) (int, error) {
+	n, err := r.w.Write(p)
+	if r.err == nil {
+		r.err = err
+	}
+	return n, err
+}

@@ -41,6 +41,19 @@ func TestDoctorPrintsTextJSONAndGo(t *testing.T) {
 	require.Equal(t, exitUsage, r.code, r.err)
 }
 
+func TestAReportThatCannotBeWrittenFailsTheRun(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	for _, args := range [][]string{{"doctor"}, {"doctor", "--json"}, {"doctor", "--go"}, {"bench", "-d", "10ms"}, {"bench", "-d", "10ms", "--json"}} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		require.NoError(t, err)
+		cmd := process(t, nil, append(args, srv.URI())...)
+		cmd.Stdout = full
+		require.Error(t, cmd.Run(), args)
+		require.NoError(t, full.Close())
+		require.Equal(t, exitFailed, cmd.ProcessState.ExitCode(), args)
+	}
+}
+
 func TestBenchPrintsTextAndJSON(t *testing.T) {
 	srv := serve(t, testserver.Options{})
 	const sql = "SELECT * FROM generate(7, 3)"

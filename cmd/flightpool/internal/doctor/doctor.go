@@ -82,32 +82,99 @@ type exam struct {
 	byQuery  bool                                // changes are taken as queries only
 	tls      atomic.Pointer[tls.ConnectionState] // nil in plain text
 	lastName int
+	findings []Finding // of the matter that is tried
+	silence  error     // of a call of it that had no answer
+	again    bool      // it is tried a second time
 	suffix   string
+}
+
+// A matter is what is found out by itself.
+type matter struct {
+	subject string
+	try     func(context.Context)
+}
+
+// matters are in the order in which they need each other.
+func (e *exam) matters() []matter {
+	return []matter{
+		{"server", e.server}, {"TLS", e.transport}, {"authentication", e.authentication}, {"sessions", e.sessions}, {"parameters", e.prepared},
+		{"transactions", e.transactions}, {"cancel", e.cancelling}, {"ingestion", e.ingestion}, {"largest request", e.requests}, {"idle sessions", e.idling},
+	}
+}
+
+func newExam(opts Options) *exam {
+	e := &exam{Options: opts, suffix: strings.ToLower(rand.Text()[:10])}
+	e.report = Report{Target: opts.Target, Findings: []Finding{}, Settings: []Setting{}}
+	return e
 }
 
 // Examine tries a server. Its error says that there is no connection.
 func Examine(ctx context.Context, opts Options) (*Report, error) {
-	e := &exam{Options: opts, suffix: strings.ToLower(rand.Text()[:10])}
-	e.report = Report{Target: opts.Target, Findings: []Finding{}, Settings: []Setting{}}
+	e := newExam(opts)
 	if err := e.reach(ctx); err != nil {
 		return nil, err
 	}
-	for _, try := range []func(context.Context){
-		e.server, e.transport, e.authentication, e.sessions, e.prepared, e.transactions, e.cancelling, e.ingestion, e.requests, e.idling,
-	} {
-		if try(ctx); ctx.Err() != nil {
+	for _, m := range e.matters() {
+		if e.examine(ctx, m); ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
 	return &e.report, nil
 }
 
-func (e *exam) found(subject, verdict, detail string, args ...any) {
-	f := Finding{subject, verdict, fmt.Sprintf(detail, args...)}
-	e.report.Findings = append(e.report.Findings, f)
-	if e.Found != nil {
-		e.Found(f)
+// examine tries one matter; again, where a connection has broken. Where a call of it had no
+// answer, nothing that was found beside that call counts.
+func (e *exam) examine(ctx context.Context, m matter) {
+	header, settings := e.header, len(e.report.Settings)
+	for _, e.again = range []bool{false, true} {
+		e.silence, e.findings, e.header, e.report.Settings = nil, nil, header, e.report.Settings[:settings]
+		if m.try(ctx); ctx.Err() != nil {
+			return
+		}
+		if backend.FaultIn(e.silence) != backend.FaultTransport {
+			break
+		}
 	}
+	if e.silence != nil {
+		e.header, e.report.Settings = header, e.report.Settings[:settings]
+		e.findings = []Finding{{m.subject, unknown, firstLine(e.silence)}}
+	}
+	for _, f := range e.findings {
+		e.report.Findings = append(e.report.Findings, f)
+		if e.Found != nil {
+			e.Found(f)
+		}
+	}
+}
+
+// heard notes a failure that is no answer of the server's, and returns it.
+func (e *exam) heard(err error) error {
+	if err != nil && e.silence == nil && !answered(err) {
+		e.silence = err
+	}
+	return err
+}
+
+// answered reports whether a failure is the server's word, or that nothing was asked.
+func answered(err error) bool {
+	fault := backend.FaultIn(err)
+	return refused(err) || fault == backend.FaultAuth || fault == backend.FaultLimit || fault == backend.FaultUsage
+}
+
+// reachable reports whether the server is still there, so that its silence at one call is
+// what it makes of that call.
+func (e *exam) reachable(ctx context.Context) bool {
+	l, err := e.connect(ctx, nil)
+	if err != nil {
+		return false
+	}
+	l.close(ctx)
+	e.silence = nil
+	return true
+}
+
+func (e *exam) found(subject, verdict, detail string, args ...any) {
+	e.findings = append(e.findings, Finding{subject, verdict, fmt.Sprintf(detail, args...)})
 }
 
 func (e *exam) set(field, value, why string) {
@@ -180,7 +247,7 @@ func (e *exam) transport(context.Context) {
 
 func (e *exam) authentication(ctx context.Context) {
 	anonymous, err := e.connect(ctx, func(c *flightpool.Config, _ *tap) { c.Auth, c.Headers = flightpool.Auth{}, nil })
-	required := err != nil && backend.FaultIn(err) == backend.FaultAuth
+	required := err != nil
 	if err == nil {
 		anonymous.close(ctx)
 	}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"go/parser"
 	"strings"
 	"testing"
@@ -194,4 +195,76 @@ func TestASilentServerIsOneThatDoesNotAnswer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A connection that breaks, at whichever call, makes no verdict but unknown.
+func TestAConnectionThatBreaksIsNoVerdict(t *testing.T) {
+	every := []testserver.Point{
+		testserver.OnConnect, testserver.OnHandshake, testserver.OnGetFlightInfo, testserver.OnDoGet, testserver.OnDoPut, testserver.OnBegin, testserver.OnEnd, testserver.OnPrepare,
+	}
+	for subject, points := range map[string][]testserver.Point{
+		"authentication": every, "sessions": every, "parameters": every, "transactions": every, "ingestion": every,
+		"cancel": {testserver.OnConnect, testserver.OnHandshake, testserver.OnGetFlightInfo, testserver.OnCancel}, "largest request": {testserver.OnConnect, testserver.OnGetFlightInfo}, // that takes a while
+	} {
+		for _, profile := range []testserver.Profile{testserver.Strict(), {Name: "one session for all", SessionKey: testserver.ByPeerIP}} {
+			for _, on := range points {
+				for skip := 0; ; skip++ {
+					verdict, struck := breakAt(t, profile, subject, on, skip)
+					if verdict != unknown {
+						require.Equal(t, truth(profile)[subject], verdict, "%s: %s %d", subject, on, skip)
+					}
+					if !struck {
+						break
+					}
+				}
+			}
+		}
+	}
+}
+
+// breakAt finds out one matter while a connection breaks at the call after skip of a kind.
+func breakAt(t *testing.T, profile testserver.Profile, subject string, on testserver.Point, skip int) (verdict string, struck bool) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Profile: profile, Listen: testserver.InMemory, Users: map[string]string{"app": "secret"}})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, srv.Close()) }()
+		e := newExam(Options{Target: srv.URI(), Config: flightpool.Config{Auth: flightpool.BasicAuth("app", "secret"), Dialer: srv.Dial}})
+		require.NoError(t, e.reach(t.Context()))
+		for _, m := range e.matters() {
+			switch m.subject {
+			case subject:
+				srv.Faults().Set(testserver.Fault{On: on, Skip: skip, Times: 1, Do: func(ctx context.Context, v *testserver.FaultTarget) error {
+					struck = true
+					return testserver.Kill()(ctx, v)
+				}})
+				e.examine(t.Context(), m)
+			case "sessions": // what others need
+				e.examine(t.Context(), m)
+			}
+		}
+		verdict = e.report.Verdict(subject)
+
+		srv.Faults().Clear()
+		if subject != "cancel" { // which makes no table
+			requireNothingLeft(t, srv)
+		}
+	})
+	return verdict, struck
+}
+
+// A server that breaks connections as its answer is told from one that is gone.
+func TestAServerMayRefuseByBreakingTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large := testserver.Fault{On: testserver.OnGetFlightInfo, SQL: strings.Repeat("x", 1<<20), Do: testserver.Kill()}
+		r, _ := examine(t, testserver.Strict(), nil, large)
+		require.Equal(t, "1 MiB", r.Verdict("largest request"), "%+v", r.Findings)
+	})
+}
+
+// What a server calls itself, or says of an error, does not control the terminal.
+func TestTextsOfTheServerAreShownAsText(t *testing.T) {
+	var out strings.Builder
+	Finding{"server", "x\x1b[2J", "two\nlines \u202e\x9b"}.Text(&out)
+	require.Equal(t, "server           x\\x1b[2J       two\\nlines \\u202e\\x9b\n", out.String())
 }

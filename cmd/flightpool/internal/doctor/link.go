@@ -25,6 +25,7 @@ import (
 // A link is one bare connection: what is sent is what was asked for, without the
 // care that a pool takes.
 type link struct {
+	exam *exam
 	pool *flightpool.FlightSQLPool
 	loan reservoir.Loan[backend.Conn]
 	conn backend.Conn
@@ -56,7 +57,7 @@ func (e *exam) connect(ctx context.Context, change func(*flightpool.Config, *tap
 	if err != nil {
 		return nil, err
 	}
-	l := &link{pool: pool, tap: t}
+	l := &link{exam: e, pool: pool, tap: t}
 	bound := cmp.Or(e.Config.DialTimeout, openPatience) + time.Second // so that the open tells why it fails
 	if t.noCookies {
 		bound = openPatience
@@ -65,6 +66,9 @@ func (e *exam) connect(ctx context.Context, change func(*flightpool.Config, *tap
 	defer cancel()
 	if l.loan, err = pool.Reservoir().Acquire(waiting); err != nil {
 		l.closePool(ctx)
+		if !t.noCookies || backend.FaultIn(err) == backend.FaultTransport {
+			_ = e.heard(err)
+		}
 		var known *flightpool.Error
 		if errors.As(err, &known) {
 			return nil, known // what goes before it are words of the pool's insides
@@ -101,6 +105,7 @@ func (e *exam) change(ctx context.Context, l *link, sql string, call backend.Cal
 	defer cancel()
 	if !e.byQuery {
 		_, err := l.conn.Update(ctx, sql, call)
+		_ = e.heard(err)
 		if err == nil || backend.FaultIn(err) != backend.FaultUnsupported {
 			return err
 		}
@@ -116,6 +121,7 @@ func (e *exam) change(ctx context.Context, l *link, sql string, call backend.Cal
 func (l *link) query(ctx context.Context, sql string, call backend.Call) (value string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	defer func() { _ = l.exam.heard(err) }()
 	rows, err := l.conn.Query(ctx, sql, call)
 	if err != nil {
 		return "", err
@@ -132,6 +138,20 @@ func (l *link) query(ctx context.Context, sql string, call backend.Call) (value 
 			value, first = strings.Clone(batch.Column(0).ValueStr(0)), false
 		}
 	}
+}
+
+// drop drops a table of ours, on another connection where this one has failed.
+func (e *exam) drop(ctx context.Context, l *link, table string) {
+	ctx = context.WithoutCancel(ctx) // each step has its own patience
+	if err := e.change(ctx, l, "DROP TABLE "+table, backend.Call{}); err == nil || refused(err) {
+		return
+	}
+	other, err := e.connect(ctx, nil)
+	if err != nil {
+		return // who could drop it?
+	}
+	defer other.close(ctx)
+	_ = e.change(ctx, other, "DROP TABLE "+table, backend.Call{}) // it may not be there
 }
 
 // count is how many rows a table has; -1 where it is not there.

@@ -124,6 +124,9 @@ func (e *exam) idling(ctx context.Context) {
 		e.found(subject, "stay", "after %v", e.Idle)
 		return
 	}
+	if e.silence != nil && !e.reachable(ctx) {
+		return
+	}
 	e.found(subject, "end", "after %v or sooner", e.Idle)
 	e.set("IdleTTL", fmt.Sprintf("%d * time.Millisecond", e.Idle.Milliseconds()/2), "the server ends idle sessions sooner than the pool would")
 }

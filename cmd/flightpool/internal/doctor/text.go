@@ -5,12 +5,14 @@ import (
 	"go/format"
 	"io"
 	"strings"
+
+	"github.com/flightpool/flightpool/cmd/flightpool/internal/output"
 )
 
 // Text prints a finding on a line.
 func (f Finding) Text(w io.Writer) {
-	line := fmt.Sprintf("%-16s %-14s %s", f.Subject, f.Verdict, f.Detail)
-	fmt.Fprintln(w, strings.TrimRight(line, " "))
+	line := fmt.Sprintf("%-16s %-14s %s", f.Subject, output.Printable(f.Verdict), output.Printable(f.Detail))
+	fmt.Fprintln(w, strings.TrimRight(line, " ")) // w tells at its end that it could not be written
 }
 
 // Go is the Config that suits the server, as Go source. auth is the Go of its

@@ -106,10 +106,10 @@ func (e *exam) outcomes(ctx context.Context, l *link, table string) (lies []stri
 func (e *exam) isolation(ctx context.Context, l *link) (lies []string, seen string) {
 	const unseen = "what other connections see of it could not be found out"
 	table := e.name()
-	if e.change(ctx, l, "CREATE TABLE "+table+" (i BIGINT)", backend.Call{}) != nil {
+	if err := e.change(ctx, l, "CREATE TABLE "+table+" (i BIGINT)", backend.Call{}); err != nil && refused(err) {
 		return nil, unseen
 	}
-	defer func() { _ = e.change(context.WithoutCancel(ctx), l, "DROP TABLE "+table, backend.Call{}) }() // its name is nobody else's
+	defer e.drop(ctx, l, table)
 	other, err := e.connect(ctx, nil)
 	if err != nil {
 		return nil, unseen
@@ -141,17 +141,19 @@ func (e *exam) isolation(ctx context.Context, l *link) (lies []string, seen stri
 func (l *link) begin(ctx context.Context) (backend.TxID, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return l.conn.Begin(ctx)
+	id, err := l.conn.Begin(ctx)
+	return id, l.exam.heard(err)
 }
 
 func (l *link) end(ctx context.Context, id backend.TxID, commit bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return l.conn.EndTx(ctx, id, commit)
+	return l.exam.heard(l.conn.EndTx(ctx, id, commit))
 }
 
 func (l *link) refusesUnknown(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return l.conn.RejectsUnknownTx(ctx)
+	refuses, err := l.conn.RejectsUnknownTx(ctx)
+	return refuses, l.exam.heard(err)
 }
