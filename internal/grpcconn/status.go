@@ -49,7 +49,19 @@ func (s *Stream) resetStatus(code errorCode) error {
 		c = codes.PermissionDenied
 	default:
 	}
-	return status.Errorf(c, "stream terminated by RST_STREAM of the server, code %d", code)
+	return status.Errorf(c, "the server, or a proxy before it, has ended the call without an answer: stream terminated by RST_STREAM of the server, code %d (%s)", code, code)
+}
+
+// String is the code's name in RFC 9113.
+func (c errorCode) String() string {
+	names := [...]string{
+		"NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT", "STREAM_CLOSED", "FRAME_SIZE_ERROR",
+		"REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR", "CONNECT_ERROR", "ENHANCE_YOUR_CALM", "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED",
+	}
+	if uint64(c) < uint64(len(names)) {
+		return names[c]
+	}
+	return "unknown"
 }
 
 // takeBlock takes the headers, or the trailers, of an RPC. It is the reader's.
