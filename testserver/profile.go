@@ -111,8 +111,9 @@ type Profile struct {
 	PollEvery  time.Duration
 	NoProgress bool
 	// RoamingTickets carry the statement itself and run in the session of
-	// whoever redeems them. Otherwise a ticket runs in the session that it
-	// was made in, and is good for one DoGet.
+	// whoever redeems them. So do those that are made in a session of a
+	// single RPC. Otherwise a ticket runs in the session that it was made in,
+	// and is good for one DoGet.
 	RoamingTickets bool
 	// ZeroCounts answers every update that is not prepared with a count of 0.
 	ZeroCounts bool

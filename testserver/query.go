@@ -40,7 +40,7 @@ func (h *handlers) planQuery(ctx context.Context, st Statement, bind []arrow.Rec
 		return nil, err
 	}
 	var handles [][]byte
-	if h.srv.profile.RoamingTickets {
+	if h.srv.profile.RoamingTickets || c.hasOwnSession() && !k.hasResult {
 		k.release()
 		handles = [][]byte{roamingHandle(k.stmt)}
 	} else {

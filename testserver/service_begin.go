@@ -59,7 +59,7 @@ func (f *service) beginRPC(ctx context.Context, rpc Point, what string, sql stri
 		if c.sess, err = f.srv.sessions.open(ctx, c.sessionKey, f.conn); err != nil {
 			return ctx, end, err
 		}
-		if strings.HasPrefix(c.sessionKey, perCallPrefix) {
+		if c.hasOwnSession() {
 			end = func() { f.srv.sessions.close(c.sess) }
 		}
 	}
@@ -84,6 +84,10 @@ func (f *service) checkRefused(names ...string) error {
 
 // perCallPrefix begins the keys of sessions that last for one RPC.
 const perCallPrefix = "call "
+
+// hasOwnSession reports whether the RPC's session ends with it. A ticket that is made there
+// cannot wait for its statement to run in that session.
+func (c *call) hasOwnSession() bool { return strings.HasPrefix(c.sessionKey, perCallPrefix) }
 
 // sessionKey tells which session a call belongs to.
 func (f *service) sessionKey(ctx context.Context, bearer string) (string, error) {

@@ -80,6 +80,7 @@ func TestASessionByHeaderFollowsTheHeaderAndElseLastsForACall(t *testing.T) {
 		require.False(t, sees(t.Context(), t, one))
 		one.mustUpdate(makeMine)
 		require.False(t, sees(t.Context(), t, one))
+		require.Equal(t, [][]string{{"1"}}, one.mustQuery("SELECT 1"), "the ticket outlives the session that it was made in")
 		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Sessions == 1 }))
 	})
 }

@@ -206,7 +206,7 @@ func TestAConnectionThatBreaksIsNoVerdict(t *testing.T) {
 		"authentication": every, "sessions": every, "parameters": every, "transactions": every, "ingestion": every,
 		"cancel": {testserver.OnConnect, testserver.OnHandshake, testserver.OnGetFlightInfo, testserver.OnCancel}, "largest request": {testserver.OnConnect, testserver.OnGetFlightInfo}, // that takes a while
 	} {
-		for _, profile := range []testserver.Profile{testserver.Strict(), {Name: "one session for all", SessionKey: testserver.ByPeerIP}} {
+		for _, profile := range []testserver.Profile{testserver.Strict(), testserver.ClickHouse(), {Name: "one session for all", SessionKey: testserver.ByPeerIP}} {
 			for _, on := range points {
 				for skip := 0; ; skip++ {
 					verdict, struck := breakAt(t, profile, subject, on, skip)
