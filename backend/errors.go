@@ -131,9 +131,35 @@ func (e *Error) Error() string {
 	}
 	if e.Err != nil {
 		b.WriteString(": ")
-		b.WriteString(e.Err.Error())
+		b.WriteString(unframed(e.Err.Error()))
 	}
 	return b.String()
+}
+
+// unframed is a text with gRPC's statuses as "NotFound: no such table", where gRPC writes
+// "rpc error: code = NotFound desc = no such table".
+func unframed(text string) string {
+	const frame, behindCode = "rpc error: code = ", " desc = "
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, frame)
+		out.WriteString(before)
+		if !found {
+			return out.String()
+		}
+		code := rest[:max(0, strings.IndexByte(rest, ' '))]
+		said, found := strings.CutPrefix(rest[len(code):], behindCode)
+		if !found || code == "" { // it only looks like gRPC's
+			out.WriteString(frame)
+			text = rest
+			continue
+		}
+		out.WriteString(code)
+		if said != "" {
+			out.WriteString(": ")
+		}
+		text = said
+	}
 }
 
 // Unwrap reaches the cause and the context's error. It never leads to io.EOF,

@@ -128,11 +128,11 @@ func TestAnIteratorThatDoesNotEndIsLeft(t *testing.T) {
 		ctx, stop := context.WithTimeout(r.Context(), time.Second)
 		defer stop()
 		begun := time.Now()
-		require.ErrorContains(r, ingest(ctx, func() { <-left }), "desc = no")
+		require.ErrorContains(r, ingest(ctx, func() { <-left }), ": no")
 		require.LessOrEqual(r, time.Since(begun), time.Second+50*ms)
 		close(left)
 		ended := false
-		require.ErrorContains(r, ingest(r.Context(), func() { time.Sleep(time.Minute); ended = true }), "desc = no")
+		require.ErrorContains(r, ingest(r.Context(), func() { time.Sleep(time.Minute); ended = true }), ": no")
 		require.True(r, ended)
 		require.PanicsWithValue(r, "x", func() { _ = ingest(r.Context(), func() { panic("x") }) })
 		exited := make(chan struct{})

@@ -86,7 +86,7 @@ func TestTheLogTracerLogsWhatIsSlowOrFails(t *testing.T) {
 		"the server's": {LogTracer{Failures: true}, func(r *rig) { failing(r, testserver.Kill()) },
 			`level=ERROR msg="flightpool: the call failed" op=Update statement="INSERT t" took=0s fault=transport safe_to_retry=false stage=execute`},
 		"with texts": {LogTracer{Failures: true, Texts: true}, fails,
-			`level=INFO msg="flightpool: the call failed" op=Query statement="SELECT error('marker')" took=0s fault=statement safe_to_retry=true stage=fetch error="Query : fetch: rpc error: code = InvalidArgument desc = marker"`},
+			`level=INFO msg="flightpool: the call failed" op=Query statement="SELECT error('marker')" took=0s fault=statement safe_to_retry=true stage=fetch error="Query : fetch: InvalidArgument: marker"`},
 		"nothing came free": {LogTracer{Failures: true}, func(r *rig) {
 			s := r.session()
 			defer func() { _ = s.Close() }()

@@ -552,7 +552,7 @@ func TestAConflictOfWhatMayBeStoredInPartRunsNotAgain(t *testing.T) {
 				require.True(r, rows.Next())
 				r.srv.Faults().Set(testserver.Fault{On: testserver.OnDoPut, Do: testserver.Fail(codes.Aborted, "conflict")})
 				err := c.run(r.Context(), r.pool, rows.RecordBatch())
-				require.ErrorContains(r, err, "desc = conflict")
+				require.ErrorContains(r, err, "Aborted: conflict")
 				require.Equal(r, !c.partial, IsConflict(err))
 				var e *Error
 				require.ErrorAs(r, err, &e)

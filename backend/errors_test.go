@@ -1,0 +1,39 @@
+package backend
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func TestAnErrorShowsAStatusAsItsCodeAndItsText(t *testing.T) {
+	refused := status.Error(codes.NotFound, "no such table")
+	for want, err := range map[string]error{
+		"NotFound: no such table":                             refused,
+		"lost: NotFound: no such table (again)":               fmt.Errorf("lost: %w (again)", refused),
+		"Unknown: proxy: NotFound: no such table":             status.Error(codes.Unknown, "proxy: "+refused.Error()),
+		"Unimplemented":                                       status.Error(codes.Unimplemented, ""),
+		"NotFound: no such table, NotFound: no such table":    fmt.Errorf("%w, %w", refused, refused),
+		"Code(99): rpc error: code = a b desc = c":            status.Error(99, "rpc error: code = a b desc = c"),
+		"Internal: rpc error: code = ":                        status.Error(codes.Internal, "rpc error: code = "),
+		"Internal: rpc error: code = x":                       status.Error(codes.Internal, "rpc error: code = x"),
+		"Internal: rpc error: code =  desc = x rpc error: no": status.Error(codes.Internal, "rpc error: code =  desc = x rpc error: no"),
+	} {
+		require.Equal(t, "Query db:1: execute: "+want, (&Error{Op: "Query", Target: "db:1", Stage: StageExecute, Err: err}).Error())
+	}
+	s, ok := status.FromError(&Error{Err: refused})
+	require.True(t, ok)
+	require.Equal(t, codes.NotFound, s.Code(), "programs find it as before")
+}
+
+// The text is the server's, and may be as long as a message.
+func TestALongTextOfStatusesIsShownInTimeThatGrowsWithIt(t *testing.T) {
+	for _, part := range []string{"rpc error: code = ", "rpc error: code = x desc = ", "rpc error: code = x"} {
+		text := strings.Repeat(part, 1<<20/len(part))
+		require.LessOrEqual(t, len(unframed(text)), len(text))
+	}
+}
