@@ -2,6 +2,8 @@ package prover
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -36,7 +38,7 @@ func TestProveSessions(t *testing.T) {
 	}
 	var done, broken uint64
 	if ofShares > 1 && os.Getenv(workerVar) == "" {
-		done, broken = runWorkers(t, ofShares)
+		done, broken = runWorkers(t, first, ofShares, much)
 	} else {
 		done, broken = work(t, first, share, ofShares, much)
 	}
@@ -56,27 +58,33 @@ const (
 	workerLine = "worker programs=%d violations=%d\n"
 )
 
-// runWorkers runs this test in processes of one processor each. A bubble that ends while
-// gRPC's client within an abandoned call of ADBC's driver has timers set is never freed, one
-// in a hundred: hence the limit, without which an hour took 9 GB for each.
-func runWorkers(t *testing.T, n uint64) (done, broken uint64) {
+// inOneProcess is how many programs a process runs, which are a minute's or two's. A bubble that
+// ends while gRPC's client within an abandoned call of ADBC's driver has timers set is never freed,
+// one in a hundred: an hour of them took 9 GB.
+const inOneProcess = 20_000
+
+// runWorkers runs this test in processes of one processor each, n at a time.
+func runWorkers(t *testing.T, first, n uint64, much amount) (done, broken uint64) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
+	began := time.Now()
 	for i := range n {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestProveSessions$", "-test.timeout=0", "-test.v="+strconv.FormatBool(testing.Verbose())) //nolint:gosec // this binary
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d/%d", workerVar, i, n), "GOMAXPROCS=1", "GOGC=800", "GOMEMLIMIT=3GiB")
 		all.Go(func() {
-			out, err := cmd.CombinedOutput()
-			var programs, violations uint64
-			at := bytes.LastIndex(out, []byte("worker programs="))
-			if at >= 0 {
-				_, _ = fmt.Sscanf(string(out[at:]), workerLine, &programs, &violations)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			done, broken = done+programs, broken+violations
-			if err != nil || at < 0 {
-				t.Errorf("worker %d of %d: %v\n%s", i, n, err, out)
+			for from := uint64(0); ; from += inOneProcess * n {
+				left, ok := much.without(from, time.Since(began))
+				if !ok {
+					return
+				}
+				programs, violations, err := runWorker(t, first+from, fmt.Sprintf("%d/%d", i, n), left)
+				mu.Lock()
+				done, broken = done+programs, broken+violations
+				if err != nil {
+					t.Errorf("worker %d of %d: %v", i, n, err)
+				}
+				mu.Unlock()
+				if programs < inOneProcess { // all of them, or until the first violation
+					return
+				}
 			}
 		})
 	}
@@ -84,12 +92,27 @@ func runWorkers(t *testing.T, n uint64) (done, broken uint64) {
 	return done, broken
 }
 
+// runWorker runs this test in a process, from a seed on.
+func runWorker(t *testing.T, first uint64, share, much string) (programs, violations uint64, err error) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestProveSessions$", "-test.timeout=0", "-test.v="+strconv.FormatBool(testing.Verbose())) //nolint:gosec // this binary
+	cmd.Env = append(os.Environ(), workerVar+"="+share, "PROVE="+much, fmt.Sprintf("PROVE_SEED=%d", first), "GOMAXPROCS=1", "GOGC=800", "GOMEMLIMIT=3GiB")
+	out, err := cmd.CombinedOutput()
+	at := bytes.LastIndex(out, []byte("worker programs="))
+	if at >= 0 {
+		_, _ = fmt.Sscanf(string(out[at:]), workerLine, &programs, &violations)
+	}
+	if err != nil || at < 0 {
+		err = fmt.Errorf("%w\n%s", cmp.Or(err, errors.New("it has not told what it has done")), out)
+	}
+	return programs, violations, err
+}
+
 // work runs every step-th program from first+offset on. The first program that
 // breaks a promise of a kind is printed as short as it can be.
 func work(t *testing.T, first, offset, step uint64, much amount) (done, broken uint64) {
 	began := time.Now()
 	kinds := map[string]uint64{} // the first seed of each
-	for n := offset; !much.reached(n, time.Since(began)); n += step {
+	for n := offset; !much.reached(n, time.Since(began)) && (step == 1 || done < inOneProcess); n += step {
 		seed := first + n
 		p := generate(seed)
 		found := execute(t, p)
@@ -133,6 +156,17 @@ func amountOf(text string) (a amount, err error) {
 		return a, fmt.Errorf("PROVE is %q, want a time such as 10m or a number of programs such as 500x", text)
 	}
 	return a, nil
+}
+
+// without is what is left when so many programs have had their turn, as amountOf reads it.
+func (a amount) without(programs uint64, took time.Duration) (left string, ok bool) {
+	if a.reached(programs, took) {
+		return "", false
+	}
+	if a.programs > 0 {
+		return fmt.Sprintf("%dx", a.programs-programs), true
+	}
+	return (a.limit - took).String(), true
 }
 
 func (a amount) reached(n uint64, took time.Duration) bool {
