@@ -99,6 +99,9 @@ type redial struct {
 	set  bool
 }
 
+// redialPause is the time in which the driver's transport hears of its end.
+const redialPause = time.Millisecond
+
 // at sets when it happens, once.
 func (r *redial) at(skip int) {
 	r.mu.Lock()
@@ -114,6 +117,6 @@ func (r *redial) before() {
 	r.mu.Unlock()
 	if now {
 		r.kill()
-		time.Sleep(time.Millisecond) // in which the driver's transport hears of it
+		time.Sleep(redialPause)
 	}
 }

@@ -49,6 +49,7 @@ func inBubble(t *testing.T, p program) *world {
 	if err := w.srv.Close(); err != nil {
 		w.breaks("server", "Close: %v", err)
 	}
+	time.Sleep(redialPause) // the driver may be in one, within a call that its connection has left
 	synctest.Wait()
 	if runtime.NumGoroutine() > goroutines { // else the stacks of all need not be read
 		if left := leftBehind(); len(left) > 0 {
