@@ -86,7 +86,7 @@ type Conn struct {
 		writing bool   // a goroutine writes, and looks at out when it is through
 		acks    int    // answers to the peer's frames in out
 
-		changed chan struct{} // closed when a window, room in out or a stream was gained, or the connection ends; nil: nobody waits
+		changed chan struct{} // closed when a window, room in out or a stream was gained, or no RPC may begin any more; nil: nobody waits
 		pings   pings
 	}
 }

@@ -193,3 +193,37 @@ func TestMemoryIsUsedAgainOnlyWhereSeveralMessagesAreSent(t *testing.T) {
 		require.Equal(t, []bool{false, true, true, true}, given)
 	})
 }
+
+// RPCs that are begun before any of them sends do not wait for each other: their headers leave when
+// there is no room for more.
+func TestRPCsThatAreBegunBeforeAnyIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, p := pair(t, testConfig())
+		go p.drain()
+		for i := range 1000 {
+			ctx, stop := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "x", strconv.Itoa(i)+strings.Repeat("x", 1000)), time.Minute)
+			defer stop()
+			_, err := c.NewStream(ctx, &grpc.StreamDesc{}, "/x/y")
+			require.NoError(t, err, "%d", i)
+		}
+	})
+}
+
+// An RPC that waits for the end of another hears of a GOAWAY that lets the other go on.
+func TestAnRPCThatWaitsHearsOfGoAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, p := pair(t, testConfig(), http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1})
+		synctest.Wait()
+		goesOn, err := c.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/x/y")
+		require.NoError(t, err)
+		require.NoError(t, goesOn.SendMsg([]byte("a")))
+		go p.drain()
+		began := time.Now()
+		time.AfterFunc(time.Second, func() { _ = p.framer.WriteGoAway(1, http2.ErrCodeNo, nil) })
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		_, err = c.NewStream(ctx, &grpc.StreamDesc{}, "/x/y")
+		require.ErrorContains(t, err, "GOAWAY")
+		require.Equal(t, time.Second, time.Since(began))
+	})
+}

@@ -306,7 +306,7 @@ func TestLikeGRPCsOwnClient(t *testing.T) {
 	}
 }
 
-// Pings are no more than a server takes that has set nothing, however calls come and go.
+// Pings are no more than a server takes that has set nothing, however calls come and go, or are given up.
 func TestPingsAreWhatServersTake(t *testing.T) {
 	for seed := range 10 {
 		synctest.Test(t, func(t *testing.T) {
@@ -317,7 +317,10 @@ func TestPingsAreWhatServersTake(t *testing.T) {
 				if err := s.RecvMsg(&m); err != nil {
 					return err
 				}
-				time.Sleep(time.Duration(len(m)) * time.Second)
+				select {
+				case <-time.After(time.Duration(len(m)) * time.Second):
+				case <-s.Context().Done():
+				}
 				return s.SendMsg(&m)
 			}))
 			var serving sync.WaitGroup
@@ -337,7 +340,13 @@ func TestPingsAreWhatServersTake(t *testing.T) {
 				calls.Go(func() {
 					for range 20 {
 						time.Sleep(time.Duration(r.IntN(600)) * time.Second)
-						if err := c.Invoke(t.Context(), "/s/m", make([]byte, r.IntN(3*3600)), &[]byte{}); err != nil {
+						ctx, stop := t.Context(), func() {}
+						if r.IntN(2) == 0 { // given up, for the most part
+							ctx, stop = context.WithTimeout(ctx, time.Duration(1+r.IntN(900))*time.Second)
+						}
+						err := c.Invoke(ctx, "/s/m", make([]byte, r.IntN(3*3600)), &[]byte{})
+						stop()
+						if err != nil && ctx.Err() == nil {
 							t.Errorf("seed %d: %v", seed, err)
 							return
 						}

@@ -92,6 +92,27 @@ func TestASilentServerIsAskedBesideCallsThatComeAndGo(t *testing.T) {
 	})
 }
 
+// A silent server is found by calls that all reach their deadlines before it would be asked.
+func TestASilentServerIsAskedByShortCalls(t *testing.T) {
+	for _, every := range []time.Duration{time.Second, 3 * time.Second, 20 * time.Second, 5 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := testConfig()
+			cfg.Keepalive, cfg.KeepaliveTimeout = 40*time.Second, 20*time.Second
+			c, p := pair(t, cfg)
+			go p.drain()
+			start := time.Now()
+			for c.Err() == nil && time.Since(start) < time.Hour {
+				ctx, stop := context.WithTimeout(t.Context(), time.Second)
+				_ = c.Invoke(ctx, "/s/m", []byte{}, &[]byte{})
+				stop()
+				time.Sleep(every - time.Second)
+			}
+			require.ErrorContains(t, c.Err(), "keepalive")
+			require.LessOrEqual(t, time.Since(start), cfg.Keepalive+cfg.KeepaliveTimeout+2*every)
+		})
+	}
+}
+
 // A server may end a call while we send: we tell it that no more comes, at once.
 func TestAnEarlyEndStopsTheSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -146,6 +146,7 @@ func (c *Conn) takeGoAway(stream uint32, p []byte) error {
 	for id := range c.mu.streams {
 		ends = ends || id > last
 	}
+	c.tellChange() // who waits to begin fails
 	c.mu.Unlock()
 	if ends {
 		c.cfg.OnEnd(reason) // before an RPC hears of it; none begins meanwhile

@@ -77,7 +77,7 @@ type queued struct {
 var _ grpc.ClientStream = (*Stream)(nil)
 
 // NewStream is part of grpc.ClientConnInterface. The RPC ends with ctx at the latest.
-// Nothing is written before something is sent, or waited for.
+// Nothing is written before something is sent, or waited for, of this RPC or another.
 func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	o, err := readOptions(opts)
 	if err != nil {
@@ -141,6 +141,7 @@ func (c *Conn) enter(s *Stream) error {
 			return nil
 		}
 		changed := c.changes()
+		c.startWriter() // RPCs that were begun and have sent nothing may be all that takes the room
 		c.mu.Unlock()
 		select {
 		case <-changed:
