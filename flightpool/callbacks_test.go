@@ -2,10 +2,12 @@ package flightpool
 
 import (
 	"context"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -465,6 +467,71 @@ func TestABadTLSCallbackHasFailed(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A key may be a service's or a module's, asked by code of the user's.
+func TestABadKeyOfACertificateHasFailed(t *testing.T) {
+	ca := newAuthority(t)
+	srv := serve(t, testserver.Options{TLS: &tls.Config{Certificates: []tls.Certificate{ca.issue("server")}, ClientAuth: tls.RequestClientCert}})
+	for name, bad := range badCallbacks {
+		for kind, set := range map[string]func(k badKey) any{
+			"Sign":        func(k badKey) any { k.bad = bad; return k },
+			"SignMessage": func(k badKey) any { k.bad = bad; return badMessageKey{k} },
+			"Public":      func(k badKey) any { k.badPublic = bad; return k },
+			"good":        func(k badKey) any { return badMessageKey{k} },
+		} {
+			for where, give := range map[string]func(c *tls.Config, cert tls.Certificate){
+				"Certificates": func(c *tls.Config, cert tls.Certificate) { c.Certificates = []tls.Certificate{cert} },
+				"GetClientCertificate": func(c *tls.Config, cert tls.Certificate) {
+					c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
+				},
+			} {
+				t.Run(kind+"/"+where+"/"+name, func(t *testing.T) {
+					cfg := Config{TLS: &tls.Config{RootCAs: ca.pool}}
+					cert := ca.issue("client")
+					cert.PrivateKey = set(badKey{Signer: cert.PrivateKey.(crypto.Signer), bad: func() {}, badPublic: func() {}})
+					give(cfg.TLS, cert)
+					before := time.Now()
+					if kind == "good" {
+						works(t, "grpc+tls://"+srv.Addr(), cfg)
+						return
+					}
+					pool, err := New(t.Context(), "grpc+tls://"+srv.Addr(), cfg)
+					if err == nil { // Certificates without a key that fits the server are not shown
+						require.Equal(t, "Public/Certificates", kind+"/"+where)
+						require.NoError(t, pool.Close(t.Context()))
+						return
+					}
+					require.ErrorContains(t, err, "TLS handshake: ")
+					if kind != "Public" {
+						require.ErrorContains(t, err, "the private key of a certificate: a callback ") // TLS keeps the text alone
+					}
+					require.Less(t, time.Since(before), 5*time.Second)
+				})
+			}
+		}
+	}
+}
+
+type badKey struct {
+	crypto.Signer
+	bad, badPublic func()
+}
+
+func (k badKey) Public() crypto.PublicKey { k.badPublic(); return k.Signer.Public() }
+
+func (k badKey) Sign(rand io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	k.bad()
+	return k.Signer.Sign(rand, digest, opts)
+}
+
+type badMessageKey struct{ badKey }
+
+func (k badMessageKey) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) { return nil, errAway }
+
+func (k badMessageKey) SignMessage(rand io.Reader, message []byte, opts crypto.SignerOpts) ([]byte, error) {
+	k.bad()
+	return crypto.SignMessage(k.Signer, rand, message, opts)
 }
 
 // The other functions of a tls.Config have no error of their own, or none that

@@ -81,6 +81,7 @@ const dialersConn = "Config.Dialer: its connection"
 // ends the handshake. A ClientSessionCache that fails holds no session.
 func isolateTLSCallbacks(c *tls.Config) *tls.Config {
 	c = c.Clone()
+	c.Certificates = isolateKeys(c.Certificates)
 	if verify := c.VerifyPeerCertificate; verify != nil {
 		c.VerifyPeerCertificate = func(raw [][]byte, chains [][]*x509.Certificate) error {
 			return callback.Isolate("Config.TLS.VerifyPeerCertificate: a callback", func() error { return verify(raw, chains) })
@@ -98,7 +99,11 @@ func isolateTLSCallbacks(c *tls.Config) *tls.Config {
 	}
 	if get := c.GetClientCertificate; get != nil {
 		c.GetClientCertificate = func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return callUser("Config.TLS.GetClientCertificate", func() (*tls.Certificate, error) { return get(r) })
+			certificate, err := callUser("Config.TLS.GetClientCertificate", func() (*tls.Certificate, error) { return get(r) })
+			if certificate != nil {
+				certificate = &isolateKeys([]tls.Certificate{*certificate})[0]
+			}
+			return certificate, err
 		}
 	}
 	if now := c.Time; now != nil {

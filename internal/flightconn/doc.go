@@ -113,5 +113,5 @@
 //	checkrequest.go            what is refused before it is sent
 //	prepared.go, ingest.go, tx.go, livetx.go, action.go, cancel.go  the calls of that name
 //	control.go                 the channels on which cancel asks
-//	contain.go                 functions of the user's that TLS calls
+//	contain.go, signer.go      functions and keys of the user's that TLS calls
 package flightconn
