@@ -2,6 +2,7 @@ package flightpool
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -46,6 +48,53 @@ func (c badSocket) Close() error {
 		panic("no")
 	}
 	return err
+}
+
+func (c badSocket) panicsIn(method string) {
+	if c.goesWrong(method) {
+		panic("no")
+	}
+}
+
+func (c badSocket) LocalAddr() net.Addr {
+	c.panicsIn("LocalAddr")
+	return c.Conn.LocalAddr()
+}
+
+func (c badSocket) RemoteAddr() net.Addr {
+	c.panicsIn("RemoteAddr")
+	return c.Conn.RemoteAddr()
+}
+
+func (c badSocket) SetReadDeadline(t time.Time) error {
+	c.panicsIn("SetReadDeadline")
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c badSocket) SetWriteDeadline(t time.Time) error {
+	c.panicsIn("SetWriteDeadline")
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// What TLS, and gRPC's client, ask of a connection besides is asked on goroutines of theirs, too.
+func TestABadPartOfADialersConnectionEndsNoProgram(t *testing.T) {
+	ca := newAuthority(t)
+	srv := serve(t, testserver.Options{TLS: &tls.Config{Certificates: []tls.Certificate{ca.issue("server")}}})
+	for _, method := range []string{"LocalAddr", "RemoteAddr", "SetReadDeadline", "SetWriteDeadline"} {
+		for kind, options := range map[string][]grpc.DialOption{"own": nil, "gRPC's": {grpc.WithReadBufferSize(1 << 14)}} {
+			t.Run(method+"/"+kind, func(t *testing.T) {
+				var armed atomic.Bool
+				armed.Store(true)
+				works(t, "grpc+tls://"+srv.Addr(), Config{
+					TLS: &tls.Config{RootCAs: ca.pool}, DialOptions: options,
+					Dialer: func(ctx context.Context, addr string) (net.Conn, error) {
+						conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+						return badSocket{conn, method, &armed}, err
+					},
+				})
+			})
+		}
+	}
 }
 
 // gRPC calls them on goroutines of its own, where a panic would end the program.

@@ -527,7 +527,9 @@ func (k badKey) Sign(rand io.Reader, digest []byte, opts crypto.SignerOpts) ([]b
 
 type badMessageKey struct{ badKey }
 
-func (k badMessageKey) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) { return nil, errAway }
+func (k badMessageKey) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
+	return nil, errAway
+}
 
 func (k badMessageKey) SignMessage(rand io.Reader, message []byte, opts crypto.SignerOpts) ([]byte, error) {
 	k.bad()

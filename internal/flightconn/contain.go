@@ -4,8 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"io"
-	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
@@ -22,55 +20,6 @@ func callUser[T any](field string, f func() (T, error)) (v T, err error) {
 	err = callback.Isolate(field+": a callback", func() (err error) { v, err = f(); return err })
 	return v, err
 }
-
-// isolateConn is a connection of Config.Dialer's with its panics caught: gRPC reads and
-// writes it on goroutines of its own. The system's own sockets are left as they are.
-func isolateConn(conn net.Conn) net.Conn {
-	switch conn.(type) {
-	case nil, *net.TCPConn, *net.UnixConn:
-		return conn
-	}
-	return &isolatedConn{Conn: conn}
-}
-
-type isolatedConn struct {
-	net.Conn
-	broken atomic.Pointer[error] // by Write
-}
-
-func (c *isolatedConn) Read(p []byte) (int, error) {
-	var read callback.Attempt[int]
-	read.Run(func() (int, error) { return c.Conn.Read(p) })
-	err := read.Failure(dialersConn)
-	if broken := c.broken.Load(); broken != nil && err != nil {
-		err = *broken
-	}
-	return read.Value, err
-}
-
-// Write fails where not all is written, which gRPC does not look at. It closes the
-// connection then, and after a panic, since gRPC waits for a read to fail.
-func (c *isolatedConn) Write(p []byte) (int, error) {
-	var written callback.Attempt[int]
-	written.Run(func() (int, error) { return c.Conn.Write(p) })
-	err := written.Failure(dialersConn)
-	if err == nil && written.Value < len(p) {
-		err = io.ErrShortWrite
-	}
-	if err != nil && written.Err == nil {
-		c.broken.Store(&err)
-		_ = c.Close()
-	}
-	return written.Value, err
-}
-
-func (c *isolatedConn) Close() error {
-	var closed callback.Attempt[struct{}]
-	closed.Run(callback.NoValue(c.Conn.Close))
-	return closed.Failure(dialersConn)
-}
-
-const dialersConn = "Config.Dialer: its connection"
 
 // isolateTLSCallbacks is c with its callbacks isolated: gRPC runs the TLS
 // handshake on a goroutine of its own. Callbacks of servers are left as they

@@ -114,4 +114,5 @@
 //	prepared.go, ingest.go, tx.go, livetx.go, action.go, cancel.go  the calls of that name
 //	control.go                 the channels on which cancel asks
 //	contain.go, signer.go      functions and keys of the user's that TLS calls
+//	containconn.go             connections of the user's Dialer
 package flightconn
