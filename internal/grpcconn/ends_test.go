@@ -167,6 +167,33 @@ func TestCallsToAPeerThatDoesNotReadFillNoMemory(t *testing.T) {
 	})
 }
 
+// Who waits for room, unsent, on a connection whose peer does not read is told once that is found,
+// also where no RPC is under way any more.
+func TestWhoWaitsForRoomIsNotKeptByASilentPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig()
+		cfg.Keepalive, cfg.KeepaliveTimeout = time.Minute, 10*time.Second
+		c, p := pair(t, cfg)
+		synctest.Wait()
+		p.conn.(interface{ Freeze() }).Freeze()
+		start := time.Now()
+		for i := 0; ; i++ {
+			ctx, j := observed(t.Context())
+			ctx, stop := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "x", strconv.Itoa(i)+strings.Repeat("x", 1000)), time.Millisecond)
+			_ = c.Invoke(ctx, "/x/y", []byte("a"), &[]byte{})
+			stop()
+			if !slices.Contains(j.heard(), "sent") {
+				break
+			}
+		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		require.Equal(t, codes.Unavailable, status.Code(c.Invoke(ctx, "/x/y", []byte("a"), &[]byte{})))
+		require.ErrorContains(t, c.Err(), "keepalive")
+		require.Less(t, time.Since(start), 2*time.Minute)
+	})
+}
+
 // Marshal can tell by buf whether what it gives is used again.
 func TestMemoryIsUsedAgainOnlyWhereSeveralMessagesAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

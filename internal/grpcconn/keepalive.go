@@ -10,7 +10,8 @@ import (
 //
 // The silence also counts behind an RPC that was given up before anything came of it: the
 // peer of a series of calls that all reach their deadlines is asked as that of one is. It is asked
-// while an RPC is under way alone, since servers count other pings as abuse.
+// while an RPC is under way alone, since servers count other pings as abuse, or while it reads so
+// little that none can begin.
 type pings struct {
 	timer    *time.Timer
 	running  bool   // the timer is
@@ -93,7 +94,7 @@ func (c *Conn) look() {
 		p.silent = 0
 	case p.silent < looks:
 		c.lookIn(c.cfg.Keepalive / looks)
-	case len(c.mu.streams) > 0:
+	case len(c.mu.streams) > 0 || len(c.mu.out) >= maxOutBegin: // no RPC can begin
 		c.ask()
 	default: // the next RPC asks
 	}
