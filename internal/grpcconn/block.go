@@ -87,7 +87,10 @@ type headerDecoder struct {
 	size  int
 }
 
-var errHeadersTooLarge = errors.New("the server has sent headers that are too large")
+var (
+	errHeadersTooLarge = errors.New("the server has sent headers that are too large")
+	errTwoStatuses     = errors.New("the server has ended the call with two statuses")
+)
 
 func newHeaderDecoder() *headerDecoder {
 	d := &headerDecoder{}
@@ -126,6 +129,9 @@ func (d *headerDecoder) field(f hpack.HeaderField) {
 	case "content-type":
 		b.contentType = f.Value
 	case "grpc-status":
+		if b.status != "" && b.status != f.Value {
+			b.broken = errTwoStatuses
+		}
 		b.status = f.Value
 	case "grpc-message":
 		b.message = f.Value

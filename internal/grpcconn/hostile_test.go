@@ -228,6 +228,33 @@ func TestHeadersThatHTTPDoesNotHave(t *testing.T) {
 	}
 }
 
+// An end that says two things says nothing: by one of them a change would be stored, by the other not.
+func TestTwoStatuses(t *testing.T) {
+	for _, fields := range [][]string{
+		{"grpc-status", "13", "grpc-status", "0"}, {"grpc-status", "0", "grpc-status", "13"}, {"grpc-status", "3", "grpc-status", "13"},
+	} {
+		for _, trailersOnly := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				c, p := pair(t, testConfig())
+				r := invoke(soon(t), c, nil)
+				id := next[*http2.MetaHeadersFrame](p).StreamID
+				if trailersOnly {
+					fields = append([]string{":status", "200", "content-type", "application/grpc"}, fields...)
+				} else {
+					p.begin(id)
+					p.message(id, []byte("m"), 10)
+				}
+				p.headers(id, true, fields...)
+				go p.drain()
+				<-r.done
+				require.Equal(t, codes.Internal, status.Code(r.err), "%v", fields)
+				require.ErrorContains(t, r.err, "transport: the server has ended the call with two statuses")
+				require.NoError(t, c.Err())
+			})
+		}
+	}
+}
+
 // What only looks like gRPC is none.
 func TestContentTypes(t *testing.T) {
 	for contentType, want := range map[string]codes.Code{
