@@ -129,7 +129,7 @@ func (r *trackedRPC) checkEnd(err error) error {
 	switch {
 	case end != nil && end.err != nil && status.Code(end.err) != status.Code(err):
 		return end.err
-	case err != nil && (end == nil || end.err == nil) && isReply(err):
+	case err != nil && (end == nil || end.isWell()) && isReply(err):
 		return malformed("DialOptions: an interceptor has told a failure that the server has not: %v", err) // not wrapped: it would pass for the server's
 	case err != nil, end != nil && r.trailed.Load():
 		return err
@@ -165,7 +165,11 @@ type channelStream struct {
 }
 
 // SendMsg is part of grpc.ClientStream.
-func (s *channelStream) SendMsg(m any) error { return s.rpc.checkSend(s.ClientStream.SendMsg(m)) }
+func (s *channelStream) SendMsg(m any) error {
+	s.rpc.sending.Store(true)
+	defer s.rpc.sending.Store(false)
+	return s.rpc.checkSend(s.ClientStream.SendMsg(m))
+}
 
 // CloseSend is part of grpc.ClientStream.
 func (s *channelStream) CloseSend() error { return s.rpc.checkSend(s.ClientStream.CloseSend()) }

@@ -58,6 +58,7 @@ type trackedRPC struct {
 	trailed          atomic.Bool  // the server has ended it
 	ended            atomic.Pointer[rpcEnd]
 	returned         atomic.Bool // what has called the interceptors goes on without it
+	sending          atomic.Bool // a message of a stream is being sent
 
 	mu struct {
 		sync.Mutex
@@ -180,8 +181,15 @@ func (h sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-// rpcEnd is how gRPC has ended an RPC.
-type rpcEnd struct{ err error }
+// rpcEnd is how gRPC has ended an RPC. Without an error it is also how gRPC's client tells of a
+// stream that it finds ended when it sends a message, whatever its status is.
+type rpcEnd struct {
+	err     error
+	sending bool // a message was being sent
+}
+
+// isWell reports whether the server has told no failure.
+func (e *rpcEnd) isWell() bool { return e.err == nil && !e.sending }
 
 var _ grpcconn.Observer = (*trackedRPC)(nil)
 
@@ -230,7 +238,7 @@ func (r *trackedRPC) Trailer(md metadata.MD) {
 
 // End is part of grpcconn.Observer.
 func (r *trackedRPC) End(err error) {
-	r.ended.Store(&rpcEnd{err})
+	r.ended.Store(&rpcEnd{err, r.sending.Load()})
 	r.countAnswer()
 	r.tracker.attempts.Add(-1)
 }
