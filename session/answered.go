@@ -24,7 +24,7 @@ func meaningOf(change effect.Change, err error) effect.Meaning {
 	switch {
 	case err == nil:
 		return effect.Done
-	case errors.As(err, &e) && e.Unsent, fault == backend.FaultUsage, fault == backend.FaultAuth:
+	case errors.As(err, &e) && e.Unsent, fault == backend.FaultUsage, fault == backend.FaultAuth && !effect.IsPage(err):
 		return effect.Refused
 	case !fault.KeepsConn():
 		return effect.NotKnown

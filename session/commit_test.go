@@ -480,7 +480,7 @@ func TestWhatAnInternalAnswerToACommitMeans(t *testing.T) {
 
 // A page of a proxy in place of the answer to a COMMIT is no word of the server's.
 func TestACommitThatAProxyAnswersIsUnknown(t *testing.T) {
-	for code, fault := range map[codes.Code]backend.Fault{codes.PermissionDenied: backend.FaultStatement, codes.Unimplemented: backend.FaultUnsupported, codes.Unknown: backend.FaultTransport} {
+	for code, fault := range map[codes.Code]backend.Fault{codes.PermissionDenied: backend.FaultStatement, codes.Unimplemented: backend.FaultUnsupported, codes.Unknown: backend.FaultTransport, codes.Unauthenticated: backend.FaultAuth} {
 		synctest.Test(t, func(t *testing.T) {
 			answer := &backend.Error{Op: "EndTx", Stage: backend.StageExecute, Fault: fault, Err: status.Error(code, "transport: the server has answered with HTTP status 403 and content type \"text/html\"")}
 			r := newRig(t, &fakeConn{failOnce: map[string][]error{"Commit": {answer}}})

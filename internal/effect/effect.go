@@ -57,7 +57,7 @@ func Of(change Change, err error) Meaning {
 	if change == Begin && slices.ContainsFunc(openWords, speaks) {
 		return NotKnown
 	}
-	if slices.ContainsFunc(proxyWords, speaks) {
+	if IsPage(err) {
 		return NotKnown
 	}
 	switch answer.GRPCStatus().Code() {
@@ -73,8 +73,17 @@ func Of(change Change, err error) Meaning {
 	return NotKnown
 }
 
-// proxyWords are in what our transport and gRPC's make of a page of HTTP, whose status gives
-// the code: a proxy may have put it in place of the server's answer.
+// IsPage reports whether err is what our transport, or gRPC's, makes of a page of HTTP, whose
+// status gives the code: a proxy may have put it in place of the server's answer.
+func IsPage(err error) bool {
+	var answer interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &answer) {
+		return false
+	}
+	text := strings.ToLower(answer.GRPCStatus().Message())
+	return slices.ContainsFunc(proxyWords, func(word string) bool { return strings.Contains(text, word) })
+}
+
 var proxyWords = []string{"answered with http status", "unexpected http status code"}
 
 // refusalWords are what databases say of what they refuse.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/effect"
 )
 
 // wrapError makes the *backend.Error of an RPC's error. stage is how far the
@@ -62,8 +63,8 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 	switch {
 	case s.Code() == codes.Unauthenticated:
 		// The credential of a call's first RPC is looked at before anything
-		// else is, so nothing was done.
-		e.Unsent = r.sends.count.Load() <= 1 && r.op != "Ingest"
+		// else is, so nothing was done. A proxy's page may stand in place of another answer.
+		e.Unsent = r.sends.count.Load() <= 1 && r.op != "Ingest" && !effect.IsPage(err)
 	case e.Fault == backend.FaultContext:
 		return r.classifyEnded(e, s.Code())
 	case e.Fault == backend.FaultTransport && r.conn.Lost() != nil:

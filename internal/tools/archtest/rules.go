@@ -77,7 +77,7 @@ var layers = []layer{
 	{dir: "internal/tools/archtest"},
 	{dir: "internal/tools"},
 	{dir: "internal/grpcconn", may: []string{"internal/eof", "internal/invariant"}, external: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/", "golang.org/x/net/http2/hpack", "golang.org/x/net/http/httpguts"}},
-	{dir: "internal/flightconn", may: []string{"internal/grpcconn", "internal/printing", "internal/netname", "internal/ctxerr", "backend", "cancel", "internal/backoff", "internal/callback", "internal/eof", "internal/invariant", "internal/taskgroup", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
+	{dir: "internal/flightconn", may: []string{"internal/grpcconn", "internal/printing", "internal/netname", "internal/ctxerr", "backend", "cancel", "internal/backoff", "internal/callback", "internal/effect", "internal/eof", "internal/invariant", "internal/taskgroup", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
 	{dir: "internal/driverapi", may: []string{"backend", "session"}},
 	{dir: "internal/adbcconn", may: []string{"internal/ctxerr", "backend", "cancel", "internal/callback", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
