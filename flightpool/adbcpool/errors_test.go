@@ -116,6 +116,8 @@ var errorCases = []errorCase{
 		whose: flightpool.FaultTransport, stage: backend.StageExecute, code: codes.Unavailable, lost: true},
 	{name: "unauthenticated read", fault: testserver.Fault{On: testserver.OnGetFlightInfo, SQL: "generate", Do: testserver.Fail(codes.Unauthenticated, "who?")}, call: read,
 		whose: flightpool.FaultAuth, stage: backend.StageExecute, code: codes.Unauthenticated, safe: true},
+	{name: "page for a change", fault: testserver.Fault{On: testserver.OnDoPut, SQL: "CREATE", Do: testserver.Fail(codes.Unauthenticated, `unexpected HTTP status code received from server: 401 (Unauthorized); transport: received unexpected content-type "text/html"`)}, call: change,
+		whose: flightpool.FaultAuth, stage: backend.StageExecute, code: codes.Unauthenticated},
 	{name: "unauthenticated change", fault: testserver.Fault{On: testserver.OnDoPut, SQL: "CREATE", Do: testserver.Fail(codes.Unauthenticated, "who?")}, call: change,
 		whose: flightpool.FaultAuth, stage: backend.StageExecute, code: codes.Unauthenticated, safe: true},
 	{name: "over a limit of the server", fault: testserver.Fault{On: testserver.OnGetFlightInfo, SQL: "generate", Do: testserver.Fail(codes.ResourceExhausted, "no memory")}, call: read,

@@ -13,6 +13,7 @@ import (
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
@@ -141,8 +142,8 @@ func (t *driverCall) wrapError(stage backend.Stage, err error) error {
 		e.Fault = faultOf(driver)
 		if s, ok := statusOf(driver); ok {
 			e.Err = WithCause(err, s.Err())
-			if s.Code() == codes.Unauthenticated && t.op == "Update" {
-				e.Unsent = true // who asks is looked at before anything is done
+			if s.Code() == codes.Unauthenticated && t.op == "Update" && !effect.IsPage(e.Err) {
+				e.Unsent = true // who asks is looked at before anything is done; a proxy's page may stand in place of another answer
 			}
 		}
 		if driver.SqlState[0] != 0 {
