@@ -194,6 +194,39 @@ func TestWhoWaitsForRoomIsNotKeptByASilentPeer(t *testing.T) {
 	})
 }
 
+// The first message of an RPC, as its headers, does not wait behind the messages of others: who sends
+// much takes whatever room there is, again and again.
+func TestAFirstMessageDoesNotWaitBehindABulkLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, p := pair(t, testConfig(), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+		require.NoError(t, p.framer.WriteWindowUpdate(0, 1<<30))
+		synctest.Wait()
+		p.conn.(interface{ Freeze() }).Freeze()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		for range 3 { // the writer has what the first has sent, and the second takes the room
+			bulk, err := c.NewStream(ctx, both, "/x/y")
+			require.NoError(t, err)
+			go func() {
+				for err := error(nil); err == nil; {
+					err = bulk.SendMsg(make([]byte, 1<<20))
+				}
+			}()
+			synctest.Wait()
+		}
+		start := time.Now()
+		ctx, end := context.WithTimeout(t.Context(), time.Minute)
+		defer end()
+		small, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/x/y")
+		require.NoError(t, err)
+		require.NoError(t, small.SendMsg([]byte("a")))
+		require.Zero(t, time.Since(start))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		require.LessOrEqual(t, len(c.mu.out), maxOutBegin)
+	})
+}
+
 // Marshal can tell by buf whether what it gives is used again.
 func TestMemoryIsUsedAgainOnlyWhereSeveralMessagesAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

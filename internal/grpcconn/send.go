@@ -128,8 +128,11 @@ func (m *unsent) appendTo(b []byte, n int) []byte {
 
 // room is how many bytes of those wanted may go into the next frame. The lock is held.
 func (s *Stream) room(wanted int) int {
-	c := s.conn
-	return int(max(0, min(int64(wanted), s.sendWindow, c.mu.sendWindow, int64(c.mu.peer.maxFrame), int64(maxOut-len(c.mu.out)))))
+	c, limit := s.conn, maxOut
+	if s.sentCount == 0 && wanted <= minMaxFrame {
+		limit = maxOutBegin
+	}
+	return int(max(0, min(int64(wanted), s.sendWindow, c.mu.sendWindow, int64(c.mu.peer.maxFrame), int64(limit-len(c.mu.out)))))
 }
 
 // sendAgain begins an RPC a second time that the server has not processed (REFUSED_STREAM), if

@@ -6,7 +6,7 @@ import "time"
 // writes them (writing), without the lock.
 
 // maxOut is how many bytes may wait in out for a message to be added, and maxOutBegin for the headers
-// of an RPC, which so do not wait behind the messages of others. Other frames are always taken: there
+// of an RPC and its first message, if that is short, which so do not wait behind the messages of others. Other frames are always taken: there
 // are as many as RPCs, and as the peer has asked for (maxAcks).
 const (
 	maxOut      = 256 << 10
