@@ -228,7 +228,13 @@ func (t *Tx) commit(ctx context.Context) error {
 	}()
 	err := t.s.Commit(ctx)
 	var e *Error
-	busy = errors.As(err, &e) && e.Unsent && errors.Is(e.Err, ErrBusy) // else it is in what has aborted the transaction
+	unsent := errors.As(err, &e) && e.Unsent && !errors.Is(err, ErrSessionLost)
+	busy = unsent && errors.Is(e.Err, ErrBusy) // else it is in what has aborted the transaction
+	if unsent && !busy {
+		if undo := t.s.RollbackOpen(ctx); errors.Is(undo, ErrCommitUnknown) {
+			err = errjoin.Join(err, undo)
+		}
+	}
 	return err
 }
 
@@ -236,7 +242,8 @@ func (t *Tx) commit(ctx context.Context) error {
 // released for example, and gives the connection back. After Commit, or a second time,
 // it does nothing and answers nil. When ctx has ended it returns at once and the
 // rollback goes on behind it. ErrCommitUnknown: the server had left the transaction by
-// itself, so that statements of it may be stored.
+// itself, so that statements of it may be stored, or is one that may have (SwanLake), and
+// the rollback has failed or was not answered.
 func (t *Tx) Rollback(ctx context.Context) error {
 	defer t.giveBack(ctx)
 	return t.s.RollbackOpen(ctx)

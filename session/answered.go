@@ -33,6 +33,13 @@ func meaningOf(change effect.Change, err error) effect.Meaning {
 	}
 }
 
+// turnedDown reports whether the server has done nothing, since it does not have the call or
+// the call is wrong. A proxy may say the first in place of an answer to what was done.
+func turnedDown(err error) bool {
+	fault := backend.FaultIn(err)
+	return (fault == backend.FaultUsage || fault == backend.FaultUnsupported) && meaningOf(effect.Statement, err) == effect.Refused
+}
+
 // notBegun is the failure of a call in which a transaction was to begin. One that
 // may be open although the answer does not give its id would take in what the
 // session is sent later: then the session is lost.

@@ -47,9 +47,9 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 	}
 	left := s.maybeLeft(tx, err)
 	switch status.Code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.ResourceExhausted: // no engine has seen the COMMIT
-	default:
+	case codes.Aborted, codes.AlreadyExists, codes.Internal, codes.Unknown, codes.Canceled, codes.DeadlineExceeded: // an engine's, by its words
 		tx.hasChanged = false // a refused COMMIT ends a transaction, too, and has said what that means
+	default: // it may be a proxy's, and no engine has seen the COMMIT
 	}
 	rollback := s.rollBack(ctx, tx)
 	left = left || s.txState().leftByServer != nil || rollback != nil && s.mayHaveStored(tx) // nobody has said that it was not left
@@ -86,7 +86,11 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 	// The COMMIT was not sent. The server may have the transaction still, and only a
 	// rollback can end it, since the COMMIT has failed for the caller.
 	case e.Unsent, errors.As(err, &before):
+		stored := s.mayHaveStored(s.txState())
 		s.abortTx(err)
+		if stored && errors.Is(err, backend.ErrSessionLost) {
+			return asSent(err) // with the session goes what the server knew of having left the transaction
+		}
 		return err
 	default:
 		// The transaction may be open still, and would take in what the session
@@ -133,6 +137,9 @@ func (s *SessionHandle) endByRollback(c *call, tx, none transaction) error {
 		s.setTx(none)
 		return c.finish(outcome{err: tx.leftByServer})
 	}
+	if s.mayHaveStored(tx) {
+		c.leftMeans = errServerLeftTx
+	}
 	return runStepWithoutValue(c, func(ctx context.Context) error { return s.rollBack(ctx, tx) }, func(_ bool, err error) outcome {
 		left := s.txState().leftByServer
 		if err == nil {
@@ -146,6 +153,9 @@ func (s *SessionHandle) endByRollback(c *call, tx, none transaction) error {
 		}
 		if !e.Unsent {
 			s.markDiscard(fmt.Errorf("rollback failed: %w", err))
+		}
+		if left == nil && !e.Unsent && !errors.Is(e, backend.ErrSessionLost) && s.mayHaveStored(tx) {
+			left = errServerLeftTx
 		}
 		if left != nil {
 			e = withCause(e, left)
@@ -179,6 +189,9 @@ func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 	if beginErr != nil || s.conn.EndTx(ctx, fresh, false) != nil {
 		return err
 	}
+	if s.mayHaveStored(tx) { // no answer was our session's confirmation, and the last ones may be another's
+		s.recordLeft(err)
+	}
 	switch status.Code(err) {
 	case codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition:
 	default:
@@ -199,11 +212,17 @@ func (s *SessionHandle) sendRollback(ctx context.Context, tx transaction) error 
 		return s.proveAfterRollback(ctx)
 	}
 	if s.maybeLeft(tx, err) {
-		s.mu.Lock()
-		s.mu.tx.leftByServer = &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: fmt.Errorf("%w: %w", errServerLeftTx, err)}
-		s.mu.Unlock()
+		s.recordLeft(err)
 	}
 	return err
+}
+
+// recordLeft keeps that the server has left the transaction, or may have, by its answer to
+// a rollback.
+func (s *SessionHandle) recordLeft(answer error) {
+	s.mu.Lock()
+	s.mu.tx.leftByServer = &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: fmt.Errorf("%w: %w", errServerLeftTx, answer)}
+	s.mu.Unlock()
 }
 
 // maybeLeft reports whether the server may have left the transaction before its end was

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -185,7 +186,7 @@ func TestWhatTheAnswersToARollbackSayTogether(t *testing.T) {
 		stillAborted bool
 	}{
 		"not there":                             {answers: []error{refusal(codes.NotFound), refusal(codes.NotFound)}},
-		"not there, of one that forgives":       {forgives: true, answers: []error{refusal(codes.NotFound), refusal(codes.NotFound)}},
+		"not there, of one that forgives":       {forgives: true, answers: []error{refusal(codes.NotFound), refusal(codes.NotFound)}, want: backend.ErrCommitUnknown},
 		"left":                                  {forgives: true, answers: []error{refusal(codes.FailedPrecondition), refusal(codes.NotFound)}, want: backend.ErrCommitUnknown},
 		"left, as a state":                      {forgives: true, answers: []error{refusal(codes.FailedPrecondition), refusal(codes.FailedPrecondition), nil}, want: backend.ErrCommitUnknown},
 		"left, and something else":              {forgives: true, answers: []error{refusal(codes.FailedPrecondition), refusal(codes.Internal), nil}, want: backend.ErrCommitUnknown, discarded: "rollback refused"},
@@ -251,6 +252,8 @@ func TestARefusedCommitIsARefusalAlsoWhereTheProofIsNeeded(t *testing.T) {
 		"a state":                  {true, "INSERT 1", codes.FailedPrecondition, backend.ErrCommitUnknown, backend.ErrTxAborted},
 		"a state, of another kind": {false, "INSERT 1", codes.FailedPrecondition, backend.ErrTxAborted, backend.ErrCommitUnknown},
 		"a state, nothing changed": {true, "SELECT 1", codes.FailedPrecondition, backend.ErrTxAborted, backend.ErrCommitUnknown},
+		"a proxy's, no such RPC":   {true, "INSERT 1", codes.Unimplemented, backend.ErrCommitUnknown, backend.ErrTxAborted},
+		"a proxy's, a limit":       {true, "INSERT 1", codes.OutOfRange, backend.ErrCommitUnknown, backend.ErrTxAborted},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, &fakeConn{forgives: tc.forgives, failOnce: map[string][]error{
@@ -599,4 +602,94 @@ func TestASessionWhoseTransactionTheServerHadLeftIsKept(t *testing.T) {
 		must(t, r.handle.Close())
 		r.reused()
 	})
+}
+
+// Where only our own session's answer to a rollback tells whether something is stored, an
+// error of the rollback leaves that open: so do Rollback, WithTransaction and RollbackOpen.
+func TestARollbackThatFailsLeavesItOpenWhatIsStored(t *testing.T) {
+	refused := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.PermissionDenied, "RBAC: access denied")}
+	left := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.FailedPrecondition, "aborted and rolled back")}
+	unsent := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultAuth, Unsent: true, Err: status.Error(codes.Unauthenticated, "Jwt is missing")}
+	failed := errors.New("the function's")
+	within := func(fails error) func(ctx context.Context, s *SessionHandle) error {
+		return func(ctx context.Context, s *SessionHandle) error {
+			return s.WithTransaction(ctx, func(ctx context.Context, s *SessionHandle) error {
+				if _, err := s.Update(ctx, "INSERT 1"); err != nil {
+					return err
+				}
+				if fails == nil {
+					_, err := s.Query(ctx, "SELECT 3") // nobody ends it: the Commit is refused
+					return err
+				}
+				return fails
+			})
+		}
+	}
+	for name, tc := range map[string]struct {
+		do       func(ctx context.Context, s *SessionHandle) error
+		rollback []error
+		ends     time.Duration // the caller's patience with a rollback of a second
+		and      error
+	}{
+		"Rollback":                     {func(ctx context.Context, s *SessionHandle) error { return begunAndRolledBack(ctx, s) }, []error{refused, refused, refused}, 0, refused.Err},
+		"Rollback, left by its caller": {func(ctx context.Context, s *SessionHandle) error { return begunAndRolledBack(ctx, s) }, nil, 500 * time.Millisecond, context.DeadlineExceeded},
+		"WithTransaction, fn fails":    {within(failed), []error{refused, refused, refused}, 0, failed},
+		"WithTransaction, too late":    {within(failed), nil, 500 * time.Millisecond, failed},
+		"WithTransaction, busy":        {within(nil), []error{left}, 0, backend.ErrBusy},
+		"WithTransaction, not sent":    {within(failed), []error{unsent}, 0, failed},
+	} {
+		for _, forgives := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, &fakeConn{forgives: forgives, failOnce: map[string][]error{"Rollback": tc.rollback}, fail: map[string]error{}})
+				if r.conn.failOnce["Begin"] = []error{nil, refused}; tc.ends > 0 {
+					r.conn.fail["slow Rollback"] = refused
+				}
+				ctx, stop := context.WithTimeout(t.Context(), cmp.Or(tc.ends, time.Hour))
+				defer stop()
+				err := tc.do(ctx, r.handle)
+				require.ErrorIs(t, err, tc.and, name)
+				require.Equal(t, forgives, errors.Is(err, backend.ErrCommitUnknown), "%s: %v", name, err)
+				require.False(t, forgives && backend.SafeToRetry(err), "%s: %v", name, err)
+				time.Sleep(time.Minute)
+				_ = r.handle.Close()
+			})
+		}
+	}
+}
+
+func begunAndRolledBack(ctx context.Context, s *SessionHandle) error {
+	if err := s.BeginTransaction(ctx); err != nil {
+		return err
+	}
+	if _, err := s.Update(ctx, "INSERT 1"); err != nil {
+		return err
+	}
+	return s.Rollback(ctx)
+}
+
+// A page in place of the answer to a statement or savepoint says nothing of what was done, whatever
+// its status: the transaction does not go on as if nothing had been.
+func TestAPageInPlaceOfAnAnswerAbortsTheTransaction(t *testing.T) {
+	for text, aborts := range map[string]bool{
+		"no such RPC": false,
+		"transport: the server has answered with HTTP status 404 and content type \"text/html\": it speaks no gRPC there": true,
+	} {
+		page := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultUnsupported, Err: status.Error(codes.Unimplemented, text)}
+		for call, do := range map[string]func(ctx context.Context, s *SessionHandle) error{
+			"tx1: INSERT 2":       func(ctx context.Context, s *SessionHandle) error { _, err := s.Update(ctx, "INSERT 2"); return err },
+			"Savepoint b":         func(ctx context.Context, s *SessionHandle) error { return s.Savepoint(ctx, "b") },
+			"EndSavepoint sp-a 1": func(ctx context.Context, s *SessionHandle) error { return s.RollbackTo(ctx, "a") },
+			"EndSavepoint sp-a 0": func(ctx context.Context, s *SessionHandle) error { return s.ReleaseSavepoint(ctx, "a") },
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, &fakeConn{failOnce: map[string][]error{call: {page}}})
+				must(t, r.handle.BeginTransaction(t.Context()))
+				must(t, r.handle.Savepoint(t.Context(), "a"))
+				require.ErrorIs(t, do(t.Context(), r.handle), page.Err, "%s: %q", call, r.conn.Log())
+				err := r.handle.Commit(t.Context())
+				require.Equal(t, aborts, errors.Is(err, backend.ErrTxAborted), "%s: %v", call, err)
+				_ = r.handle.Close()
+			})
+		}
+	}
 }

@@ -35,7 +35,7 @@ func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
 				s.mu.Lock()
 				s.mu.tx.savepoints = append(slices.Clip(tx.savepoints), savepoint{name, id})
 				s.mu.Unlock()
-			case backend.FaultIn(err) != backend.FaultUnsupported && backend.FaultIn(err) != backend.FaultUsage:
+			case !turnedDown(err):
 				s.abortTx(err) // as servers do, some of which confirm a commit then
 			}
 			return outcome{err: err}
@@ -96,7 +96,7 @@ func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end b
 				s.abortTx(errors.New(op + ": " + callerLeftText))
 			case err == nil:
 				s.keepSavepoints(tx, at, end)
-			case backend.FaultIn(err) != backend.FaultUnsupported && backend.FaultIn(err) != backend.FaultUsage:
+			case !turnedDown(err):
 				s.abortTx(err)
 			}
 			return outcome{err: err}

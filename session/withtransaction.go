@@ -7,6 +7,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -38,7 +39,9 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 	case errors.Is(err, backend.ErrCommitUnknown):
 		s.rollBackInBackground() // the COMMIT may be under way still, and leave it open when it fails
 	case err != nil && s.txState().phase != txNone:
-		_ = s.RollbackOpen(ctx)
+		if undo := s.RollbackOpen(ctx); errors.Is(undo, backend.ErrCommitUnknown) {
+			err = errjoin.Join(err, undo)
+		}
 	}
 	return err
 }
@@ -55,14 +58,25 @@ func (s *SessionHandle) RollbackOpen(ctx context.Context) error {
 	err := s.rollBackInterrupting(bounded, QueryOptions{quiet: true})
 	if err != nil && bounded.Err() != nil {
 		// The rollback must go out all the same, but nobody waits for it.
+		stored := s.mayHaveStored(s.txState())
 		s.rollBackInBackground()
-		if ctx.Err() != nil {
+		late := &backend.Error{Op: "Rollback", Stage: backend.StageExecute, Fault: backend.FaultTransport, Target: s.policy.Target, Ctx: ctxerr.Of(ctx), Err: errors.New("no answer within CloseTimeout")}
+		switch {
+		case late.Ctx != nil && !stored:
 			return nil
+		case late.Ctx != nil:
+			late.Fault, late.Err = backend.FaultContext, errServerLeftTx
+		case stored:
+			late = withCause(late, errServerLeftTx)
 		}
-		return &backend.Error{Op: "Rollback", Stage: backend.StageExecute, Fault: backend.FaultTransport, Target: s.policy.Target, Err: errors.New("no answer within CloseTimeout")}
+		return late
 	}
 	if errors.Is(err, ErrNoTx) || errors.Is(err, backend.ErrHandleClosed) || errors.Is(err, backend.ErrSessionLost) && !s.mayHaveStored(s.txState()) {
 		return nil // there is nothing left to undo
+	}
+	var e *backend.Error
+	if errors.As(err, &e) && !errors.Is(err, backend.ErrCommitUnknown) && !errors.Is(err, backend.ErrSessionLost) && s.mayHaveStored(s.txState()) {
+		return withCause(e, errServerLeftTx) // its owner does not roll back again
 	}
 	return err
 }

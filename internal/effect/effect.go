@@ -67,7 +67,8 @@ func Of(change Change, err error) Meaning {
 	default:
 		return Refused
 	}
-	if slices.ContainsFunc(refusalWords[change], speaks) && !slices.ContainsFunc(lossWords, speaks) {
+	refused := slices.ContainsFunc(refusalWords[change], speaks) || change == Commit && speaks("abort") && slices.ContainsFunc(txWords, speaks)
+	if refused && !slices.ContainsFunc(lossWords, speaks) {
 		return Refused
 	}
 	return NotKnown
@@ -84,6 +85,11 @@ func IsPage(err error) bool {
 	return slices.ContainsFunc(proxyWords, func(word string) bool { return strings.Contains(text, word) })
 }
 
+// txWords name what was aborted, in a refusal of a COMMIT. Connections, streams and requests are
+// aborted too.
+var txWords = []string{"transaction", "txn", "already aborted"}
+
+// proxyWords are in the text of a page of HTTP: see IsPage.
 var proxyWords = []string{"answered with http status", "unexpected http status code"}
 
 // refusalWords are what databases say of what they refuse.
@@ -91,7 +97,7 @@ var refusalWords = map[Change][]string{
 	Commit: {
 		"failed to commit", "cannot commit", "can't commit", "could not commit", "unable to commit", "commit failed", "not committed",
 		"transactioncontext error", "no transaction", "no active transaction", "not in a transaction",
-		"conflict", "constraint", "abort", "rolled back", "rollback", "serializ", "deadlock", "locked", "refus", "reject",
+		"conflict", "constraint", "rolled back", "rollback", "serializ", "deadlock", "locked", "refus", "reject",
 	},
 	Begin: {
 		"cannot start", "cannot begin", "could not start", "could not begin", "failed to start", "failed to begin", "unable to start", "unable to begin",
@@ -113,5 +119,6 @@ var lossWords = []string{
 	"connection refused", "connection reset", "connection closed", "connection was closed", "connection has been closed", "connection is closed", "connection aborted",
 	"connection lost", "lost connection", "connection to server", "connection failure", "connection not open", "no connection", "closed the connection",
 	"terminating connection", "server terminated", "broken pipe", "timed out", "timeout", "could not receive", "could not send", "unexpected eof", "eof detected",
-	"network", "socket", "io error", "i/o error", "after the commit", "after commit", "outcome unknown", "in doubt",
+	"connection abort", "stream abort", "request abort", "request was abort", "gone away", "unavailable", "gateway", "upstream", "response",
+	"internal server error", "context canceled", "context cancelled", "deadline exceeded", "network", "socket", "io error", "i/o error", "after the commit", "after commit", "outcome unknown", "in doubt",
 }

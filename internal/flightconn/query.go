@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/backoff"
+	"github.com/flightpool/flightpool/internal/effect"
 )
 
 // Query is part of backend.Conn. It has the server plan the statement
@@ -191,7 +192,7 @@ func (r *rpcCall) planWithProgress(ctx context.Context, desc *pb.FlightDescripto
 	}
 	if polls := r.conn.endpoint.capabilities.forAction("PollFlightInfo " + kind); !polls.isMissing() {
 		info, err := r.poll(ctx, desc, call)
-		if !isUnsupported(err) {
+		if !isUnsupported(err) || call.MayChange && effect.Of(effect.Statement, err) != effect.Refused { // a page of a proxy's
 			return info, err
 		}
 		other, otherErr := r.getFlightInfo(ctx, desc, opts...)

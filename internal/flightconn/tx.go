@@ -43,9 +43,9 @@ func (r *rpcCall) beginAndLearnTxIDs(ctx context.Context) (backend.TxID, error) 
 	if err != nil || r.conn.endpoint.capabilities.txIDs.Load() != txIDsUnknown {
 		return tx, err
 	}
-	trusted, err := r.learnTxIDs(ctx, tx)
-	if err == nil && trusted {
-		return tx, nil
+	tx, trusted, err := r.learnTxIDs(ctx, tx)
+	if tx == "" || err == nil && trusted {
+		return tx, err
 	}
 	// The server may have rolled back whatever was open: begin afresh.
 	if err := r.rollBackOwnTx(ctx, tx, err); err != nil {
@@ -118,8 +118,11 @@ func (c *Conn) RejectsUnknownTx(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, r.wrapError(backend.StageExecute, err)
 	}
-	trusted, err := r.learnTxIDs(ctx, tx)
-	if err := r.rollBackOwnTx(ctx, tx, err); err != nil {
+	tx, trusted, err := r.learnTxIDs(ctx, tx)
+	if tx != "" {
+		err = r.rollBackOwnTx(ctx, tx, err)
+	}
+	if err != nil {
 		return false, r.wrapError(backend.StageExecute, err)
 	}
 	return trusted, nil
@@ -136,28 +139,40 @@ func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
 	return known == txIDsIgnored || known == txIDsUnknown, nil
 }
 
-// learnTxIDs asks the server to roll back a transaction that does not exist.
-// The id looks like tx: one of another shape is refused as malformed by servers
-// that take any other for ended. Of two refusals, with another answer between
-// them, the second is believed; a confirmation is believed at once. An error is
-// the lack of an answer, and nothing is recorded then.
-func (r *rpcCall) learnTxIDs(ctx context.Context, tx backend.TxID) (bool, error) {
-	err := r.endTx(ctx, unknownTxID(tx), false)
-	if err != nil && sessionAnswered(err) {
-		if !r.confirmed(ctx, err) {
-			return false, nil // the next session asks again
-		}
-		err = r.endTx(ctx, unknownTxID(tx), false)
+// learnTxIDs asks the server, while tx is open, to roll back a transaction that does not
+// exist. The id looks like tx: one of another shape is refused as malformed by servers
+// that take any other for ended. A confirmation is believed at once. A refusal is believed
+// once tx has been rolled back in the same way, and another refusal has come in the next
+// transaction: a proxy, or a server for a while, may refuse the end of every transaction.
+// An error is the lack of an answer, and nothing is recorded then. What is open afterwards
+// is returned; it is empty, with an error, where that is not known.
+func (r *rpcCall) learnTxIDs(ctx context.Context, tx backend.TxID) (open backend.TxID, trusted bool, err error) {
+	refused, err := r.refusesUnknownTx(ctx, tx)
+	if !refused || r.endTx(ctx, tx, false) != nil {
+		return tx, false, err
 	}
-	if !sessionAnswered(err) {
+	if tx, err = r.beginTx(ctx); err != nil {
+		return "", false, err
+	}
+	if refused, err = r.refusesUnknownTx(ctx, tx); refused {
+		r.conn.endpoint.capabilities.txIDs.Store(txIDsChecked)
+	}
+	return tx, refused, err
+}
+
+// refusesUnknownTx asks to roll back a transaction that does not exist, and records that
+// the server has confirmed it. UNIMPLEMENTED says nothing of the transaction.
+func (r *rpcCall) refusesUnknownTx(ctx context.Context, tx backend.TxID) (refused bool, err error) {
+	err = r.endTx(ctx, unknownTxID(tx), false)
+	switch {
+	case err == nil:
+		r.conn.endpoint.capabilities.txIDs.Store(txIDsIgnored)
+		return false, nil
+	case !sessionAnswered(err):
 		return false, err
+	default:
+		return !isUnsupported(err), nil
 	}
-	verdict := txIDsIgnored
-	if err != nil {
-		verdict = txIDsChecked
-	}
-	r.conn.endpoint.capabilities.txIDs.Store(verdict)
-	return err != nil, nil
 }
 
 // unknownTxID makes an id that the server cannot have given out but might

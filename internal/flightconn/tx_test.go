@@ -306,3 +306,34 @@ func TestAnAnswerWithoutASavepointsIDIsNone(t *testing.T) {
 		require.ErrorIs(b, err, errMalformed)
 	})
 }
+
+// A proxy that refuses the ends of all transactions for a while says nothing of unknown ones: a
+// server that confirms those would be trusted for the life of its endpoint.
+func TestRefusalsOfEveryEndTeachNothing(t *testing.T) {
+	for _, code := range []codes.Code{codes.Unimplemented, codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition, codes.Internal} {
+		for refusals := range 4 {
+			for name, learn := range map[string]func(ctx context.Context, c *Conn) error{
+				"Begin":            func(ctx context.Context, c *Conn) error { _, err := c.Begin(ctx); return err },
+				"RejectsUnknownTx": func(ctx context.Context, c *Conn) error { _, err := c.RejectsUnknownTx(ctx); return err },
+			} {
+				t.Run(fmt.Sprintf("%s %s %d", name, code, refusals), func(t *testing.T) {
+					ts, ends := &txServer{ignores: true}, 0
+					f := &fake{action: func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+						if a.GetType() == "EndTransaction" {
+							if ends++; ends <= refusals {
+								return status.Error(code, "no")
+							}
+						}
+						return ts.action(a, s)
+					}}
+					inBubble(t, f, func(b *bubble) {
+						_ = learn(b.Context(), b.open()) // it may give its session up
+						trusted, err := b.open().RejectsUnknownTx(b.Context())
+						require.NoError(b, err)
+						require.False(b, trusted)
+					})
+				})
+			}
+		}
+	}
+}
