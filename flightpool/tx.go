@@ -245,6 +245,9 @@ func (t *Tx) commit(ctx context.Context) error {
 // itself, so that statements of it may be stored, or is one that may have (SwanLake), and
 // the rollback has failed or was not answered.
 func (t *Tx) Rollback(ctx context.Context) error {
+	if t.ended.Load() {
+		return nil
+	}
 	defer t.giveBack(ctx)
 	return t.s.RollbackOpen(ctx)
 }

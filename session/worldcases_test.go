@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -132,4 +133,47 @@ func TestCloseTakesItsTimeoutOnce(t *testing.T) {
 		require.ErrorContains(t, reason, "could not be made clean")
 		synctest.Wait()
 	})
+}
+
+// The proof behind a rollback may be asked for three times. Whoever waits for it waits no longer for that.
+func TestALateProofBehindARollbackIsBounded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		end  func(ctx context.Context, s *SessionHandle) error
+		ends time.Duration // of the caller's context
+		took time.Duration // by the caller
+		all  time.Duration // until nothing is at work in the background, Close included
+	}{
+		"Close":              {func(_ context.Context, s *SessionHandle) error { return s.Close() }, time.Hour, 5 * time.Second, 5 * time.Second},
+		"Rollback":           {func(ctx context.Context, s *SessionHandle) error { return s.Rollback(ctx) }, time.Second, time.Second, 11 * time.Second},
+		"RollbackOpen":       {func(ctx context.Context, s *SessionHandle) error { return s.RollbackOpen(ctx) }, time.Hour, 5 * time.Second, 15 * time.Second},
+		"RollbackOpen, left": {func(ctx context.Context, s *SessionHandle) error { return s.RollbackOpen(ctx) }, time.Second, time.Second, 11 * time.Second},
+		"CloseWithin":        {func(ctx context.Context, s *SessionHandle) error { s.CloseWithin(ctx); return errors.New("not told") }, time.Second, time.Second, 5 * time.Second},
+	} {
+		for _, each := range []time.Duration{1700 * ms, maxProofAge - 1, maxProofAge, time.Hour} {
+			synctest.Test(t, func(t *testing.T) {
+				life, stop := context.WithCancel(t.Context())
+				defer stop()
+				w := newWorld()
+				w.forgives = true
+				var returned time.Time
+				s := New(w, &Policy{OwnerContext: life}, func(error) { returned = time.Now() })
+				must(t, s.BeginTransaction(t.Context()))
+				_, err := s.Update(t.Context(), "INSERT INTO t VALUES (1)")
+				must(t, err)
+				w.slow = func() (time.Duration, bool) { return each, true }
+				ctx, end := context.WithTimeout(t.Context(), tc.ends)
+				defer end()
+				start := time.Now()
+				err = tc.end(ctx, s)
+				took := time.Since(start)
+				require.LessOrEqual(t, took, tc.took, "%s, %s each", name, each)
+				require.True(t, err != nil || each < maxProofAge-1, "%s, %s each", name, each)
+				_ = s.Close()
+				synctest.Wait()
+				time.Sleep(30 * time.Second)
+				require.False(t, returned.IsZero(), "%s, %s each", name, each)
+				require.LessOrEqual(t, returned.Sub(start), tc.all, "%s, %s each", name, each)
+			})
+		}
+	}
 }

@@ -322,6 +322,9 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 			report(told(profile, story, nil))
 			for at := range rpcs {
 				for _, one := range kindsOf {
+					if one.arg(4) == "refusal" && profile == "swanlake" && strings.Contains(story, "a aside") {
+						continue // a database that says so of a COMMIT has seen it: then the rollback's answer is no news
+					}
 					n++
 					if whole && n%parts != part || !whole && chance.IntN(sampled) > 0 {
 						continue
