@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/testserver"
@@ -310,6 +311,15 @@ func TestEveryWordOnATransactionHoldsWhateverAProxyAnswers(t *testing.T) {
 			cfg := Config{MaxSize: 3, MaxLifetime: -1, HealthCheck: HealthCheck{Interval: -1}, Auth: BasicAuth("u", "p")}
 			if profile.Name != "gizmosql" {
 				opts.Users, cfg.Auth = nil, Auth{}
+			}
+			if rng.IntN(3) == 0 { // gRPC's own client
+				cfg.DialOptions = []grpc.DialOption{grpc.WithUserAgent("test")}
+			}
+			if rng.IntN(3) == 0 {
+				cfg.StatementCache = 8
+			}
+			if rng.IntN(4) == 0 {
+				cfg.OnConnect = paint
 			}
 			inBubbleOn(t, opts, cfg, func(r *rig) {
 				r.exec("CREATE TABLE t (a BIGINT)")
