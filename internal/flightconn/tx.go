@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -108,9 +109,9 @@ func (c *Conn) RejectsUnknownTx(ctx context.Context) (bool, error) {
 	}
 	defer r.end()
 	tx, err := r.beginTx(ctx)
-	if isUnsupported(err) && r.confirmed(ctx, err) {
+	if lacksBegin(err) && r.confirmed(ctx, err) {
 		again, other := r.beginTx(ctx)
-		if tx, err = again, other; isUnsupported(err) {
+		if tx, err = again, other; lacksBegin(err) {
 			c.endpoint.capabilities.txIDs.Store(txIDsNone)
 			return false, nil
 		}
@@ -137,6 +138,13 @@ func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
 	}
 	known := c.endpoint.capabilities.txIDs.Load()
 	return known == txIDsIgnored || known == txIDsUnknown, nil
+}
+
+// lacksBegin reports whether the server has no transactions, by its answer to a Begin. A page
+// of a proxy's is none: a transaction may be open, which would take in what the session is
+// sent later.
+func lacksBegin(err error) bool {
+	return isUnsupported(err) && effect.Of(effect.Begin, err) == effect.Refused
 }
 
 // learnTxIDs asks the server, while tx is open, to roll back a transaction that does not

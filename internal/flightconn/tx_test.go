@@ -337,3 +337,25 @@ func TestRefusalsOfEveryEndTeachNothing(t *testing.T) {
 		}
 	}
 }
+
+// A page in place of the answer to a Begin says nothing of it: the transaction that is open would
+// take in what follows, and nobody would commit it.
+func TestAPageInPlaceOfABeginIsNoLackOfTransactions(t *testing.T) {
+	ts, page := &txServer{}, status.Error(codes.Unimplemented, "transport: the server has answered with HTTP status 404 and content type \"text/html\": it speaks no gRPC there")
+	f := &fake{action: func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+		if a.GetType() == "BeginTransaction" {
+			return page
+		}
+		return ts.action(a, s)
+	}}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		_, err := c.RejectsUnknownTx(b.Context())
+		require.Error(b, err)
+		page = nil
+		f.action = ts.action
+		trusted, err := c.RejectsUnknownTx(b.Context())
+		require.NoError(b, err)
+		require.True(b, trusted, "nothing was learned of the page")
+	})
+}
