@@ -30,7 +30,10 @@ type Config struct {
 	// the file's name. It is read when a database is made. Nil adds none.
 	Tables fs.FS
 
-	// Settings are DuckDB options, for example "threads": "2".
+	// Settings are DuckDB options, for example "memory_limit": "2GB". "threads" is 1
+	// unless it is set here: each statement then runs in the thread that reads it. With
+	// more, DuckDB 1.5 sometimes says "INTERRUPT Error: Interrupted!" in place of the
+	// error with which a statement fails while its rows are read.
 	Settings map[string]string
 }
 
@@ -137,8 +140,10 @@ func openDatabase(ctx context.Context, cfg Config) (*database, error) {
 		return nil, errors.New("duckdb: out of memory for the configuration")
 	}
 	defer capi.DestroyConfig(&config)
-	for _, name := range slices.Sorted(maps.Keys(cfg.Settings)) {
-		if capi.SetConfig(config, name, cfg.Settings[name]) == capi.StateError {
+	settings := map[string]string{"threads": "1"}
+	maps.Copy(settings, cfg.Settings)
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		if capi.SetConfig(config, name, settings[name]) == capi.StateError {
 			return nil, fmt.Errorf("duckdb: Config.Settings: %q is not a valid setting", name)
 		}
 	}

@@ -3,6 +3,8 @@
 package duckdb
 
 import (
+	"fmt"
+
 	"github.com/apache/arrow-go/v18/arrow"
 	capi "github.com/duckdb/duckdb-go-bindings"
 )
@@ -47,7 +49,7 @@ func (r *result) next(schema *arrow.Schema) (arrow.RecordBatch, error) {
 	chunk := capi.FetchChunk(r.handle)
 	if chunk.Ptr == nil {
 		if msg := capi.ResultError(&r.handle); msg != "" {
-			return nil, statementError(msg)
+			return nil, explained(capi.ResultErrorType(&r.handle), msg)
 		}
 		return nil, nil
 	}
@@ -56,4 +58,17 @@ func (r *result) next(schema *arrow.Schema) (arrow.RecordBatch, error) {
 	defer capi.DestroyArrowOptions(&opts)
 	batch, data := capi.DataChunkToArrowArray(opts, schema, chunk)
 	return batch, errorOf(data)
+}
+
+// explained is the error of a result that ended before its last row. A thread of DuckDB
+// that fails interrupts the others, and the thread that reads can see the interrupt
+// before it sees the error: what DuckDB says then is that of an interrupt, and the
+// error is lost. An interrupt that was meant is named by withContextError.
+func explained(kind capi.ErrorType, msg string) error {
+	err := statementError(msg)
+	if kind == capi.ErrorTypeInterrupt {
+		return fmt.Errorf("%w (the statement was interrupted, or a thread of it has failed and DuckDB does not say how: "+
+			"SET threads = 1 and run it again to see)", err)
+	}
+	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	capi "github.com/duckdb/duckdb-go-bindings"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/testserver/engine"
@@ -226,4 +227,29 @@ func TestSQLInfoNamesTheRealDatabase(t *testing.T) {
 	info := newEngine(t, Config{}).SQLInfo()
 	require.Contains(t, info, flightsql.SqlInfoFlightSqlServerVersion)
 	require.Equal(t, newSession(t).mustQuery(t, "SELECT version()")[0][0], info[flightsql.SqlInfoFlightSqlServerVersion])
+}
+
+// With more threads, DuckDB loses about one in fifty of these errors.
+func TestAStatementThatFailsLateSaysWhy(t *testing.T) {
+	e := newEngine(t, Config{})
+	s := openSession(t, e)
+	require.Equal(t, [][]string{{"1"}}, s.mustQuery(t, "SELECT current_setting('threads')"))
+	for n := 120_000; n < 330_000; n += 3 * 2048 {
+		_, err := s.query(t.Context(), fmt.Sprintf("SELECT CASE WHEN i = %d THEN error('late') ELSE i END FROM range(1000000) t(i)", n), nil)
+		require.EqualError(t, err, "duckdb error: Invalid Input Error: late")
+	}
+	require.Equal(t, [][]string{{"2"}}, openSession(t, newEngine(t, Config{Settings: map[string]string{"threads": "2"}})).
+		mustQuery(t, "SELECT current_setting('threads')"))
+}
+
+func TestAnInterruptThatNobodySentIsExplained(t *testing.T) {
+	s := newSession(t)
+	r, err := s.Query(t.Context(), "FROM range(100000000)", nil)
+	require.NoError(t, err)
+	defer r.Release()
+	require.True(t, r.Next())
+	capi.Interrupt(s.conn) // as a thread of the statement does when it fails
+	for r.Next() {
+	}
+	require.ErrorContains(t, r.Err(), "INTERRUPT Error: Interrupted! (the statement was interrupted, or a thread of it has failed")
 }
