@@ -72,7 +72,10 @@ func message(err error) string {
 	}
 	text := strings.TrimPrefix(strings.TrimPrefix(wrong.Error(), wrong.Op), " ")
 	st, told := status.FromError(wrong.Err)
+	cause := abortedBy(wrong.Err)
 	switch {
+	case cause != nil:
+		text = abortedText(wrong, cause)
 	case wrong.Fault == flightpool.FaultStatement && told && st.Message() != "":
 		text = st.Message()
 	case wrong.Fault == flightpool.FaultUsage && wrong.Err != nil:
@@ -81,6 +84,47 @@ func message(err error) string {
 		text = forTheShell(text)
 	}
 	return lines(strings.Replace(err.Error(), wrong.Error(), text, 1))
+}
+
+// abortedBy is what has aborted a transaction, if err says that it is aborted.
+func abortedBy(err error) error {
+	if both, ok := err.(interface{ Unwrap() []error }); ok {
+		if all := both.Unwrap(); len(all) == 2 && errors.Is(all[0], flightpool.ErrTxAborted) {
+			return all[1]
+		}
+	}
+	return nil
+}
+
+// abortedText is of a statement or COMMIT in a transaction that cause has aborted. Of
+// the error of an earlier statement, which was told then, it has the first line.
+func abortedText(wrong *flightpool.Error, cause error) string {
+	var earlier *flightpool.Error
+	reason := message(cause)
+	switch {
+	case wrong.Fault != flightpool.FaultUsage: // of the COMMIT itself
+		return "nothing of the transaction is stored: the server has refused the COMMIT: " + wordsOf(cause)
+	case !errors.As(cause, &earlier):
+		reason = "has failed: " + wordsOf(cause)
+	case errors.Is(cause, context.Canceled):
+		reason = "was interrupted"
+	default:
+		reason, _, _ = strings.Cut(reason, "\n")
+		reason = "has failed: " + reason
+	}
+	if wrong.Op == "Commit" {
+		return "nothing of the transaction is stored: a statement of it " + reason
+	}
+	return "the transaction is aborted, ROLLBACK ends it: a statement of it " + reason
+}
+
+// wordsOf is what a server says in an error, without the words of gRPC about it.
+func wordsOf(err error) string {
+	var answer interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &answer) && answer.GRPCStatus().Message() != "" {
+		return answer.GRPCStatus().Message()
+	}
+	return err.Error()
 }
 
 // forTheShell replaces what a Go program would do by what the shell has for it.
@@ -116,9 +160,10 @@ func lines(text string) string {
 	return strings.Join(all, "\n")
 }
 
-// isInterruption reports whether a statement ended because the user, or ctx, said so.
+// isInterruption reports whether a statement ended because the user, or ctx, said so. The
+// error of a statement in an aborted transaction may have an earlier interruption in it.
 func isInterruption(ctx context.Context, err error) bool {
-	return errors.Is(err, errInterrupted) || context.Cause(ctx) != nil && errors.Is(err, context.Canceled)
+	return context.Cause(ctx) != nil && (errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled))
 }
 
 // unsent reports whether nothing of what failed was sent to the server.

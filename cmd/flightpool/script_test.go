@@ -17,6 +17,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -385,4 +386,13 @@ func TestTheListOfTablesHasNoColumns(t *testing.T) {
 	r := flightpoolOf(t, "", nil, srv.URI(), "-e", "CREATE TABLE t (a BIGINT)", "-e", `\d`)
 	require.Zero(t, r.code, r.err)
 	require.Regexp(t, `(?m)^ +\S*t +table$`, r.out)
+}
+
+func TestACommitThatIsRefusedSaysWhatTheServerSays(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	refuse := testserver.Fault{On: testserver.OnEnd, Do: testserver.Fail(codes.Aborted, "another was faster")}
+	srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "INSERT", Do: testserver.Do(func() { srv.Faults().Set(refuse) })})
+	r := flightpoolOf(t, "CREATE TABLE t (a BIGINT); BEGIN; INSERT INTO t VALUES (1); COMMIT", nil, srv.URI())
+	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, "flightpool: nothing of the transaction is stored: the server has refused the COMMIT: another was faster\n", r.err)
 }
