@@ -109,8 +109,8 @@ func (a *app) bench(ctx context.Context, args []string, opts load.Options, asJSO
 	switch {
 	case report != nil && report.Refused != nil:
 		return report.Refused
-	case report == nil && errors.Is(context.Cause(ctx), errInterrupted):
-		return &failure{exitInterrupted, errInterrupted}
+	case report == nil && ctx.Err() != nil:
+		return interruption(ctx)
 	case report == nil:
 		return &failure{exitConnect, err}
 	}
@@ -121,8 +121,8 @@ func (a *app) bench(ctx context.Context, args []string, opts load.Options, asJSO
 	} else {
 		printLoad(out, report)
 	}
-	if errors.Is(context.Cause(ctx), errInterrupted) {
-		return &failure{exitInterrupted, errInterrupted}
+	if ctx.Err() != nil {
+		return interruption(ctx)
 	}
 	if report.Failures > 0 {
 		return fmt.Errorf("%s failed", count(report.Failures, "call"))

@@ -33,7 +33,7 @@ Exit codes:
        Arrow or Parquet
   2    the command line is wrong
   3    no connection, or no session that works
-  130  interrupted; what became of the statement is told`
+  130  interrupted, or ended by a signal; what became of the statement is told`
 
 // A job is what the command line says of statements and results.
 type job struct {

@@ -145,7 +145,7 @@ func (a *app) password(ctx context.Context) (string, error) {
 		}
 		return got.text, got.err
 	case <-ctx.Done(): // a signal: nothing is read any more
-		return "", &failure{exitInterrupted, context.Cause(ctx)}
+		return "", interruption(ctx)
 	}
 }
 
@@ -213,8 +213,8 @@ func (a *app) open(ctx context.Context, target string, cfg flightpool.Config) (*
 	switch {
 	case err == nil:
 		return pool, nil
-	case errors.Is(context.Cause(ctx), errInterrupted):
-		return nil, &failure{exitInterrupted, errInterrupted}
+	case ctx.Err() != nil:
+		return nil, interruption(ctx)
 	case errors.As(err, &wrong) && wrong.Fault == flightpool.FaultUsage:
 		return nil, &failure{exitUsage, err}
 	}

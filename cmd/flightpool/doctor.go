@@ -55,8 +55,8 @@ func (a *app) doctor(ctx context.Context, args []string, opts doctor.Options, as
 	defer stop()
 	report, err := doctor.Examine(ctx, opts)
 	switch {
-	case errors.Is(err, errInterrupted):
-		return &failure{exitInterrupted, err}
+	case err != nil && ctx.Err() != nil:
+		return interruption(ctx)
 	case err != nil:
 		return &failure{exitConnect, err}
 	case asJSON:

@@ -52,6 +52,12 @@ func unreadable(err error) error {
 	return usageError("%w", err)
 }
 
+// interruption is how a run ends when its context, which has no deadline, has ended: by
+// Ctrl-C or by a signal.
+func interruption(ctx context.Context) error {
+	return &failure{exitInterrupted, context.Cause(ctx)}
+}
+
 func exitCode(err error) int {
 	var known *failure
 	switch {

@@ -39,7 +39,7 @@ func (s *shell) interactive(ctx context.Context) error {
 		text, err := asked.ask(ctx, s.prompt(&pending))
 		switch {
 		case ctx.Err() != nil:
-			return &failure{exitInterrupted, context.Cause(ctx)}
+			return interruption(ctx)
 		case errors.Is(err, liner.ErrPromptAborted):
 			if pending.rest() == "" && time.Since(interrupted) < leaveWithin {
 				return nil
@@ -64,7 +64,7 @@ func (s *shell) interactive(ctx context.Context) error {
 		case errors.Is(err, errQuit):
 			return nil
 		case ctx.Err() != nil:
-			return &failure{exitInterrupted, context.Cause(ctx)}
+			return interruption(ctx)
 		case err != nil:
 			s.tellError(err)
 		}

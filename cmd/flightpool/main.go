@@ -46,8 +46,11 @@ func run(ctx context.Context, args []string, env environment) int {
 	root.SetOut(env.out)
 	root.SetErr(env.err)
 	err := root.ExecuteContext(ctx)
-	if err != nil && !a.parsed {
+	switch {
+	case err != nil && !a.parsed:
 		err = &failure{exitUsage, err}
+	case err != nil && ctx.Err() != nil: // whatever has failed by then
+		err = &failure{exitInterrupted, err}
 	}
 	a.report(err)
 	return exitCode(err)

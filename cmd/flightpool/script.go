@@ -50,7 +50,7 @@ func (s *shell) readLine(ctx context.Context, lines *bufio.Reader) (string, erro
 	case got := <-given:
 		return got.text, got.err
 	case <-ctx.Done():
-		return "", &failure{exitInterrupted, context.Cause(ctx)}
+		return "", interruption(ctx)
 	}
 }
 

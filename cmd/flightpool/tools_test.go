@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -91,4 +92,41 @@ func TestAnInterruptionEndsABenchWithItsFigures(t *testing.T) {
 	_ = cmd.Wait()
 	require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode())
 	require.Contains(t, out.String(), " per second")
+}
+
+// Whoever waits for an answer, or for a connection, goes with 130 by any of the signals,
+// and the server keeps nothing of it.
+func TestASignalEndsBenchDoctorAndTheOpening(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		on   testserver.Point
+		args []string
+	}{
+		{"bench", testserver.OnStatement, []string{"bench", "-c", "2", "-d", "1h"}},
+		{"doctor", testserver.OnStatement, []string{"doctor"}},
+		{"doctor, as it connects", testserver.OnHandshake, []string{"doctor", "--json"}},
+		{"bench, as it connects", testserver.OnHandshake, []string{"bench"}},
+		{"shell, as it connects", testserver.OnHandshake, []string{"-e", "SELECT 1"}},
+	} {
+		for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+			t.Run(fmt.Sprintf("%s, %v", c.name, signal), func(t *testing.T) {
+				srv := serve(t, testserver.Options{Users: map[string]string{"app": "s3cret"}})
+				waits := make(chan struct{})
+				skip := 0
+				if c.on == testserver.OnStatement {
+					skip = 3 // what a new connection is shown to work with
+				}
+				srv.Faults().Set(testserver.Fault{On: c.on, Skip: skip, Times: 1, Do: testserver.Effects(testserver.Do(func() { close(waits) }), testserver.Hang())})
+				cmd := process(t, []string{passwordVariable + "=s3cret"}, append(c.args, "--user", "app", "--connect-timeout", "1m", srv.URI())...)
+				var out, errs strings.Builder
+				cmd.Stdout, cmd.Stderr = &out, &errs
+				require.NoError(t, cmd.Start())
+				<-waits
+				require.NoError(t, cmd.Process.Signal(signal))
+				_ = cmd.Wait()
+				require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode(), out.String()+errs.String())
+				require.NoError(t, srv.Ledger().WaitIdle(t.Context()))
+			})
+		}
+	}
 }
