@@ -22,7 +22,8 @@
 //
 // JSON has an object for each row, on its line, with the columns in their order; a name
 // that comes again gets #2, #3 and so on added. Decimals are strings, with all their
-// digits, as are times; binary values are base64.
+// digits, as are times; binary values are base64. Bytes of a text that are no UTF-8, for
+// which there is no JSON, are escaped as in Go's source (\xff), which readers refuse.
 //
 // Arrow is the IPC stream. After an error it has no end, which not every reader notices
 // (arrow-go's does not): go by the error.
@@ -30,5 +31,6 @@
 // Parquet is compressed by Snappy. Rows are gathered to row groups of about 16 MiB of
 // Arrow data, which is what is kept in memory. Without an error the file is whole; after
 // one it has no footer, and nobody takes it for one. Times of seconds are milliseconds
-// there. What Parquet lacks is an error: unions, intervals, durations, negative scales.
+// there. What Parquet lacks is an error: unions, intervals, durations, negative scales,
+// results without columns, dates with a time of day, and a NULL where the schema has none.
 package export

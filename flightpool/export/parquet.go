@@ -1,6 +1,7 @@
 package export
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -28,6 +29,9 @@ type parquetWriter struct {
 
 func newParquet(w io.Writer, schema *arrow.Schema) (_ *parquetWriter, err error) {
 	defer contain(&err)
+	if schema.NumFields() == 0 {
+		return nil, errors.New("as Parquet: there is no column")
+	}
 	for _, f := range schema.Fields() {
 		if strings.Contains(f.Type.String(), "dictionary<values=timestamp[s") {
 			return nil, fmt.Errorf("as Parquet: column %q: Arrow writes a dictionary of seconds as one of milliseconds", f.Name)
@@ -64,7 +68,13 @@ func (p *parquetWriter) Write(batch arrow.RecordBatch) (err error) {
 	p.held += util.TotalRecordSize(batch)
 	columns := make([]arrow.Array, batch.NumCols())
 	for i, col := range batch.Columns() {
-		if columns[i], err = written(col); err != nil {
+		if f := batch.Schema().Field(i); mayLack(f) {
+			err = lacking(f, col, everyRow)
+		}
+		if err == nil {
+			columns[i], err = written(col)
+		}
+		if err != nil {
 			return fmt.Errorf("as Parquet: column %q: %w", batch.ColumnName(i), err)
 		}
 		defer columns[i].Release()
