@@ -68,8 +68,8 @@ func (p *FlightSQLPool) validate(ctx context.Context, c backend.Conn) error {
 	return session.Probe(ctx, c, p.cfg.HealthCheck.SQL)
 }
 
-// Resize changes MaxSize while the pool works. Connections beyond a smaller
-// size are closed when they come back.
+// Resize changes MaxSize, to at least 1, while the pool works. Connections beyond a
+// smaller size are closed when they come back.
 func (p *FlightSQLPool) Resize(maxSize int) error {
 	if err := p.conns.Resize(maxSize); err != nil {
 		return badArgument("Resize", p.target, "%w", poolError(err))
@@ -84,7 +84,8 @@ func (p *FlightSQLPool) Reset() { p.conns.Reset() }
 // EvictIdle closes the idle connections beyond MinIdle and returns how many.
 func (p *FlightSQLPool) EvictIdle() int { return p.conns.EvictIdle() }
 
-// WaitReady waits until n connections are open, opening what is missing.
+// WaitReady waits until n connections are open, opening what is missing. More than
+// MaxSize are an error at once.
 func (p *FlightSQLPool) WaitReady(ctx context.Context, n int) error {
 	if err := p.conns.WaitReady(ctx, n); err != nil {
 		return p.acquireError(ctx, "WaitReady", err)

@@ -43,7 +43,7 @@ const (
 // It runs one call at a time, and a result is a call until it is read to its end or
 // released: a second fails with ErrBusy. When a statement has failed, those that
 // follow answer ErrTxAborted, until RollbackTo a savepoint or Rollback. After the end
-// of the transaction every call answers ErrHandleClosed.
+// of the transaction every call but Rollback answers ErrHandleClosed.
 type Tx struct {
 	s     *SessionHandle
 	ended atomic.Bool // the connection was given back

@@ -65,6 +65,9 @@ func TestBenchPrintsTextAndJSON(t *testing.T) {
 	require.Contains(t, r.out, "  99.9 % ")
 	require.Contains(t, r.out, "pool: 2 connections, 0 opened")
 
+	r = flightpoolOf(t, "", nil, "bench", srv.URI(), "-c", "1", "-d", "1ms", "--json")
+	require.Contains(t, r.out, `"errors":[]`)
+
 	file := filepath.Join(t.TempDir(), "q.sql")
 	require.NoError(t, os.WriteFile(file, []byte("SELECT 1; SELECT error('broken');"), 0o600))
 	r = flightpoolOf(t, "", nil, "bench", srv.URI(), "-c", "2", "-d", "100ms", "-f", file, "--json")

@@ -175,7 +175,8 @@ func sum(workers []*worker, took time.Duration) *Report {
 	for _, p := range percents {
 		r.Latency = append(r.Latency, Quantile{p, all.times.ValueAtQuantile(p)})
 	}
-	r.Errors = slices.SortedFunc(maps.Values(all.errors), func(a, b ErrorOfKind) int {
+	r.Errors = slices.AppendSeq(r.Errors, maps.Values(all.errors)) // a list for readers of JSON where there is none, too
+	slices.SortFunc(r.Errors, func(a, b ErrorOfKind) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Kind, b.Kind))
 	})
 	return r
