@@ -65,6 +65,7 @@ func (s *shell) statement(ctx context.Context, sql string) error {
 		if done, err = s.control(ctx, session, sql); !done {
 			s.last = sql
 			err = s.query(ctx, session, sql, began)
+			err = errors.Join(err, s.withPager(ctx))
 		}
 	}
 	if err != nil {
@@ -77,6 +78,21 @@ func (s *shell) statement(ctx context.Context, sql string) error {
 		fmt.Fprintf(s.err, "time: %s\n", round(time.Since(began)))
 	}
 	return nil
+}
+
+// withPager is the interruption that has ended the pager, which had it before this
+// process: the signal is on its way, and none to the prompt.
+func (s *shell) withPager(ctx context.Context) error {
+	if !s.out.interrupted {
+		return nil
+	}
+	s.out.interrupted = false
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(time.Second): // it was for the pager alone
+		return nil
+	}
 }
 
 // query runs a statement that is not of transactions.

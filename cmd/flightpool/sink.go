@@ -23,6 +23,8 @@ type sink struct {
 	whole    int // of the results, those that are written to their end
 	format   output.Format
 	failed   error // of a line beside the results
+
+	interrupted bool // Ctrl-C has ended the pager of the last result
 }
 
 func (a *app) standardSink(t *terminal) *sink { return &sink{w: a.out, terminal: t} }
@@ -99,7 +101,9 @@ func (s *sink) endResult() error {
 	}
 	p := s.pager
 	s.pager = nil
-	return p.close()
+	err := p.close()
+	s.interrupted = p.interrupted
+	return err
 }
 
 var errNoResult = errors.New("no statement has given a result, without which there is no Arrow or Parquet")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/term"
@@ -127,6 +128,8 @@ type pager struct {
 	lines    int
 	cmd      *exec.Cmd
 	in       io.WriteCloser
+
+	interrupted bool // Ctrl-C has ended it; valid after close
 }
 
 func (t *terminal) page(out io.Writer, p *progress) *pager {
@@ -183,6 +186,8 @@ func (p *pager) close() error {
 		return err
 	}
 	_ = p.in.Close() // the pager may have been left
-	_ = p.cmd.Wait() // how it ends does not matter
+	_ = p.cmd.Wait() // how it ends is no error
+	how, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	p.interrupted = ok && how.Signaled() && how.Signal() == syscall.SIGINT || p.cmd.ProcessState.ExitCode() == exitInterrupted
 	return nil
 }

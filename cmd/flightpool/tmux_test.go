@@ -422,3 +422,22 @@ func TestTheHistoryIsKeptWithoutSecrets(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
+
+// Ctrl-C is the pager's, too: some end by it, and less does not.
+func TestCtrlCStopsAStatementWhoseRowsArePaged(t *testing.T) {
+	stays := filepath.Join(t.TempDir(), "pager")
+	require.NoError(t, os.WriteFile(stays, []byte("#!/bin/sh\ntrap '' INT\ncat\n"), 0o700))
+	for _, pager := range []string{stays, "cat"} {
+		srv := serve(t, testserver.Options{})
+		s := open(t, []string{"PAGER=" + pager}, srv.URI())
+		s.prompted("=>")
+		s.enter("SELECT * FROM endless('1ms');")
+		s.waitFor("a page", func(text string) bool { return strings.Count(text, "\n") > 30 })
+		s.keys("C-c")
+		s.wait("ERROR: interrupted: the statement")
+		require.NoError(t, srv.Ledger().WaitIdle(t.Context()))
+		s.prompted("=>")
+		s.enter("SELECT 7 AS seven;")
+		s.wait("     7")
+	}
+}
