@@ -75,6 +75,6 @@ func serveByHTTP(l *memnet.Listener, handler http.Handler) {
 		if err != nil {
 			return
 		}
-		go (&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{Handler: handler})
+		go (&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{Handler: handler}) //nolint:staticcheck // a connection alone is served, without a listener
 	}
 }
