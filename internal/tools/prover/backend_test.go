@@ -67,7 +67,12 @@ func (w *world) database() (adbc.Database, error) {
 		streams = append(streams, stream)
 		return stream, err
 	}
-	w.closers = append(w.closers, func() error { clear(streams); return nil }) // kept until then
+	w.closers = append(w.closers, func() error { // kept until then
+		mu.Lock()
+		defer mu.Unlock()
+		clear(streams)
+		return nil
+	})
 	dial := &w.redial
 	dial.kill = func() { w.srv.Faults().KillConns() }
 	before := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
