@@ -192,7 +192,7 @@ func TestAnInterruptionStopsTheStatementOnTheServer(t *testing.T) {
 func TestAnInterruptionOfACommitSaysThatItMayBeStored(t *testing.T) {
 	srv := serve(t, testserver.Options{})
 	stored, answer := make(chan struct{}), make(chan struct{})
-	srv.Faults().Set(testserver.Fault{On: testserver.OnEnd, After: true, Skip: 1, Times: 1, Do: testserver.Do(func() { // but for that of the proof
+	srv.Faults().Set(testserver.Fault{On: testserver.OnEnd, After: true, Skip: 2, Times: 1, Do: testserver.Do(func() { // but for those by which the pool learns what ends mean
 		close(stored)
 		<-answer
 	})})
