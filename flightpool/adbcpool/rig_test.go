@@ -56,6 +56,9 @@ func (r rig) tryPool(kind string, change ...func(*flightpool.Config)) (*flightpo
 	for _, f := range change {
 		f(&cfg)
 	}
+	if kind != "new" && r.server.Profile().SessionKey == testserver.ByBearer {
+		cfg.Auth = flightpool.BasicAuth("u", "p")
+	}
 	target := "grpc://127.0.0.1:1" // the dialer knows better
 	switch kind {
 	case "native":

@@ -281,6 +281,15 @@ var sqlEffects = map[string]testserver.Effect{
 	"unauthenticated": testserver.Fail(codes.Unauthenticated, "who"), "cancelled": testserver.Fail(codes.Canceled, "cancelled"),
 	"deadline": testserver.Fail(codes.DeadlineExceeded, "too late"), "exhausted": testserver.Fail(codes.ResourceExhausted, "full"),
 	"notfound": testserver.Fail(codes.NotFound, "no such ticket"), "aborted": testserver.Fail(codes.Aborted, "conflict"),
+	"503": testserver.Fail(codes.Unavailable, page("503 (Service Unavailable)")), "404": testserver.Fail(codes.Unimplemented, page("404 (Not Found)")),
+	"401": testserver.Fail(codes.Unauthenticated, page("401 (Unauthorized)")), "403": testserver.Fail(codes.PermissionDenied, page("403 (Forbidden)")),
+	"reset": testserver.Fail(codes.Internal, "stream terminated by RST_STREAM with error code: PROTOCOL_ERROR"), "refused": testserver.Fail(codes.Unavailable, "stream terminated by RST_STREAM with error code: REFUSED_STREAM"),
+	"nothing said": testserver.Fail(codes.Unknown, ""), "data loss": testserver.Fail(codes.DataLoss, ""),
+}
+
+// page is gRPC's text of a page that a proxy has put in place of an answer.
+func page(status string) string {
+	return "unexpected HTTP status code received from server: " + status + "; transport: received unexpected content-type \"text/html\""
 }
 
 type sqlFault struct {
@@ -331,6 +340,10 @@ func performSQL(t *testing.T, kind string, profile testserver.Profile, program s
 		p.judge(stored)
 		if f.effect == "" {
 			p.allWell()
+		}
+		if profile.SessionKey == testserver.ByBearer { // a session outlives its transport there
+			s.Faults().EvictSessions()
+			synctest.Wait()
 		}
 		if now := s.Ledger().Snapshot(); now.Transactions > 0 || now.Conns > 2 {
 			p.wrong("left on the server: %v", now)
@@ -405,7 +418,24 @@ func (p *sqlPlay) judge(stored map[int]int) {
 }
 
 // sqlServers are the kinds of servers.
-var sqlServers = map[string]testserver.Profile{"strict": testserver.Strict(), "SwanLake": testserver.SwanLake()}
+var sqlServers = map[string]testserver.Profile{
+	"strict": testserver.Strict(), "SwanLake": testserver.SwanLake(), "GizmoSQL": testserver.GizmoSQL(), "Dremio": testserver.Dremio(),
+	"Doris": doris(), "ClickHouse": testserver.ClickHouse(), "no sessions": noSessions(),
+}
+
+// doris has its results where they were asked for: rigs call the server by another name.
+func doris() testserver.Profile {
+	p := testserver.Doris()
+	p.Locations = nil
+	return p
+}
+
+// noSessions is InfluxDB's, which also takes changes.
+func noSessions() testserver.Profile {
+	p := testserver.InfluxDB()
+	delete(p.Refuse, "CommandStatementUpdate")
+	return p
+}
 
 // refusals are answers that a server gives only to what it has not done.
 var refusals = []string{"invalid", "unauthenticated", "notfound", "aborted", "exhausted"}
@@ -431,7 +461,7 @@ func TestNoFailureBreaksWhatADBHasSaid(t *testing.T) {
 		return struck
 	}
 	for i, program := range programs {
-		play(kinds[i%len(kinds)], servers[i%len(servers)], program, sqlFault{})
+		play(kinds[i%len(kinds)], []string{"strict", "SwanLake"}[i%2], program, sqlFault{})
 	}
 	r := rand.New(rand.NewPCG(seed, 0))
 	struck := 0
@@ -444,7 +474,11 @@ func TestNoFailureBreaksWhatADBHasSaid(t *testing.T) {
 		if server == "SwanLake" && f.effect == "evict" && f.on == testserver.OnStatement {
 			f.effect = "kill" // there it runs the statement in another session, and nobody can know
 		}
-		if play(kinds[r.IntN(len(kinds))], server, programs[r.IntN(len(programs))], f) {
+		kind := kinds[r.IntN(len(kinds))]
+		if kind == "new" && sqlServers[server].SessionKey == testserver.ByBearer {
+			kind = "open" // ADBC's driver does not close what it has for a handshake that fails
+		}
+		if play(kind, server, programs[r.IntN(len(programs))], f) {
 			struck++
 		}
 	}
