@@ -37,3 +37,14 @@ func TestALongTextOfStatusesIsShownInTimeThatGrowsWithIt(t *testing.T) {
 		require.LessOrEqual(t, len(unframed(text)), len(text))
 	}
 }
+
+// A page that a proxy has put in place of an answer says nothing of what was done, whatever
+// words its status has.
+func TestAPageIsNoConflict(t *testing.T) {
+	const page = "unexpected HTTP status code received from server: 409 (Conflict)" // as gRPC's client says where its content type is gRPC's
+	require.Equal(t, FaultTransport, FaultOf(codes.Unknown, page))
+	for code, text := range map[codes.Code]string{codes.Unknown: page, codes.Internal: page} {
+		err := status.Error(code, text)
+		require.False(t, IsConflict(&Error{Op: "Update", Fault: FaultOf(code, text), Err: err}))
+	}
+}

@@ -97,10 +97,11 @@ func FaultOf(code codes.Code, msg string) Fault {
 const resetText = "stream terminated by RST_STREAM"
 
 // grpcOwnText tells the runtime's complaints about a broken stream from a
-// server's about a statement; both come as INTERNAL.
+// server's about a statement; both come as INTERNAL. A page of HTTP 409 is UNKNOWN, and
+// has the word of a conflict.
 func grpcOwnText(msg string) bool {
 	for _, s := range []string{
-		resetText, "received the unexpected content-type", "transport:",
+		resetText, "received the unexpected content-type", "unexpected HTTP status code", "transport:",
 		"http2:", "malformed header", "unexpected EOF", "grpc: failed to unmarshal", "server closed the stream without sending trailers",
 	} {
 		if strings.Contains(msg, s) {

@@ -243,11 +243,12 @@ var sceneAnswers = []struct {
 	{codes.Internal, "stream terminated by RST_STREAM with error code: PROTOCOL_ERROR"}, {codes.Unavailable, "stream terminated by RST_STREAM with error code: REFUSED_STREAM"},
 	{codes.Canceled, "stream terminated by RST_STREAM with error code: CANCEL"}, {codes.Internal, ""}, {codes.Unknown, ""}, {codes.DataLoss, ""},
 	{codes.Unknown, "The request was aborted."}, {codes.Internal, "upstream sent too large header"},
+	{codes.Unknown, "unexpected HTTP status code received from server: 409 (Conflict)"},
 	{codes.Unauthenticated, "Jwt is expired"}, {codes.Unimplemented, ""}, {codes.NotFound, "no route"}, {codes.InvalidArgument, "header too long"},
-	{codes.Aborted, "conflict"}, {codes.Internal, "could not serialize access"}, // a refusal from here: 18 and on
+	{codes.Aborted, "conflict"}, {codes.Internal, "could not serialize access"}, // a refusal from here: 19 and on
 }
 
-const firstRefusal = 18
+const firstRefusal = 19
 
 var scenePoints = []testserver.Point{
 	testserver.OnEnd, testserver.OnEnd, testserver.OnBegin, testserver.OnDoPut, testserver.OnDoPut, testserver.OnGetFlightInfo, testserver.OnDoGet,
@@ -544,7 +545,11 @@ func (w *scene) tokens(cfg *flightpool.Config) {
 		case 0:
 			return "", time.Time{}, errors.New("no token now")
 		case 1:
-			time.Sleep(time.Duration(w.rng.IntN(8)) * time.Second)
+			select {
+			case <-ctx.Done():
+				return "", time.Time{}, ctx.Err()
+			case <-time.After(time.Duration(w.rng.IntN(8)) * time.Second):
+			}
 		}
 		given++
 		w.lastTok = "token-" + strconv.Itoa(given%1000)
@@ -650,7 +655,7 @@ func TestEveryWordOnAChangeHoldsWhateverAProxyAnswers(t *testing.T) {
 			if kind == "new" && profile.SessionKey == testserver.ByBearer {
 				kind = "open"
 			}
-			playScene(t, seed+i, kind, profile)
+			t.Run(fmt.Sprintf("%s %s %d", kind, profile.Name, seed+i), func(t *testing.T) { playScene(t, seed+i, kind, profile) })
 		}
 	}
 }
