@@ -27,16 +27,17 @@ import (
 
 // scene is some use of a pool while things go wrong, and what was said of it.
 type scene struct {
-	r       rig
-	rng     *rand.Rand
-	p       *flightpool.FlightSQLPool
-	steps   []string
-	next    int
-	changes []*sceneChange
-	txs     []*sceneTx
-	evicted bool
-	wrong   []string
-	lastTok string
+	r        rig
+	rng      *rand.Rand
+	p        *flightpool.FlightSQLPool
+	steps    []string
+	next     int
+	changes  []*sceneChange
+	txs      []*sceneTx
+	evicted  bool
+	wrong    []string
+	lastTok  string
+	renewals *renewals
 }
 
 // sceneChange is a call that stores values, or a statement of a batch.
@@ -539,7 +540,9 @@ func firstRow(rows *flightpool.QueryResult) string {
 }
 
 func (w *scene) tokens(cfg *flightpool.Config) {
-	given := 0
+	if w.rng.IntN(2) == 0 {
+		w.renewals.server = w.r.server
+	}
 	cfg.Auth = flightpool.TokenAuth(func(ctx context.Context) (string, time.Time, error) {
 		switch w.rng.IntN(6) {
 		case 0:
@@ -551,8 +554,7 @@ func (w *scene) tokens(cfg *flightpool.Config) {
 			case <-time.After(time.Duration(w.rng.IntN(8)) * time.Second):
 			}
 		}
-		given++
-		w.lastTok = "token-" + strconv.Itoa(given%1000)
+		w.lastTok = w.renewals.give()
 		if w.rng.IntN(2) == 0 {
 			return w.lastTok, time.Time{}, nil
 		}
@@ -564,18 +566,18 @@ func playScene(t *testing.T, seed uint64, kind string, profile testserver.Profil
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // a repeatable sequence
 		profile.JanitorEvery = 0
+		w := &scene{rng: rng}
 		opts := testserver.Options{Profile: profile, Listen: testserver.InMemory}
 		withTokens := kind != "new" && profile.SessionKey != testserver.ByBearer && rng.IntN(2) == 0
 		if withTokens {
-			for i := range 1000 {
-				opts.Tokens = append(opts.Tokens, "token-"+strconv.Itoa(i))
-			}
-			opts.Tokens = append(opts.Tokens, "judge")
+			w.renewals = newRenewals(seed)
+			opts.Tokens = append(w.renewals.all, "judge")
+			opts.GRPC = w.renewals.options()
 		}
 		s, err := testserver.Start(opts)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, s.Close()) }()
-		w := &scene{r: rig{t, s}, rng: rng}
+		w.r = rig{t, s}
 		judge := w.r.pool("native", func(cfg *flightpool.Config) {
 			if withTokens {
 				cfg.Auth = flightpool.BearerAuth("judge")
