@@ -13,7 +13,7 @@ import (
 )
 
 // Effect is what a fault does. Its error becomes the answer of the call; nil
-// lets the service_begin.go on.
+// lets it go on.
 type Effect func(context.Context, *FaultTarget) error
 
 // FaultTarget is the call or connection that a fault strikes.

@@ -6,6 +6,10 @@
 // Each session is one DuckDB connection, so temporary tables, settings and
 // transactions are its own. Rows of a SELECT are computed while they are read.
 //
+// A statement runs in one thread, beside those of other sessions: with more, DuckDB can
+// lose the error of one that fails while its rows are read. Config.Settings has "threads"
+// for where large queries have to be fast.
+//
 // Cancelling: the end of a statement's context interrupts DuckDB at once, and
 // again every few milliseconds until the statement has stopped. The connection
 // is usable right after, and no interrupt can hit its next statement.

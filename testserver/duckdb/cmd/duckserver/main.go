@@ -6,6 +6,9 @@
 //
 // It prints its address once it is ready, runs until SIGINT or SIGTERM, and
 // then prints what its ledger counted.
+//
+// A statement runs in one thread, beside those of other sessions, so that every failure
+// says why. With -threads 4 a large query takes four of the processors.
 package main
 
 import (
@@ -19,6 +22,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -54,6 +58,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	data := flags.String("data", "", "folder whose *.parquet and *.csv files become tables")
 	path := flags.String("db", "", "database file (default: in memory)")
 	isolated := flags.Bool("isolated", false, "give each session a database of its own")
+	threads := flags.Int("threads", 1, "threads of a statement; with more than 1 large queries are faster, but a failure can say \"Interrupted!\" in place of its reason")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -66,7 +71,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		tables = os.DirFS(*data)
 	}
 	srv, err := duckdb.Start(ctx,
-		duckdb.Config{Path: *path, PerSession: *isolated, Tables: tables},
+		duckdb.Config{Path: *path, PerSession: *isolated, Tables: tables, Settings: map[string]string{"threads": strconv.Itoa(*threads)}},
 		testserver.Options{Listen: *addr, Profile: profile()})
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func TestItServesTheFolderUntilItsContextEndsAndSumsUp(t *testing.T) {
 	in, out := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := run(ctx, []string{"-profile", "swanlake", "-data", data}, out)
+		err := run(ctx, []string{"-profile", "swanlake", "-data", data, "-threads", "3"}, out)
 		ended <- err
 		out.CloseWithError(err)
 	}()
@@ -37,16 +37,24 @@ func TestItServesTheFolderUntilItsContextEndsAndSumsUp(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.ExecuteUpdate(t.Context(), "DELETE FROM t")
 	require.NoError(t, err)
+	info, err := c.Execute(t.Context(), "SELECT current_setting('threads')")
+	require.NoError(t, err)
+	threads, err := c.DoGet(t.Context(), info.GetEndpoint()[0].GetTicket())
+	require.NoError(t, err)
+	require.True(t, threads.Next())
+	require.Equal(t, "3", threads.RecordBatch().Column(0).ValueStr(0))
+	threads.Release()
 	require.NoError(t, c.Close())
 
 	cancel()
 	require.True(t, lines.Scan())
-	require.Contains(t, lines.Text(), "executed 1")
+	require.Contains(t, lines.Text(), "executed 3") // SwanLake runs a query for its schema, too
 	require.NoError(t, <-ended)
 }
 
 func TestWrongFlagsAreRefused(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), []string{"-profile", "oracle"}, io.Discard), "oracle")
+	require.ErrorContains(t, run(t.Context(), []string{"-threads", "0"}, io.Discard), "threads")
 	require.ErrorContains(t, run(t.Context(), []string{"-data", "/no/such/folder"}, io.Discard), "no such file")
 	require.ErrorContains(t, run(t.Context(), []string{"-addr", "nowhere"}, io.Discard), "nowhere")
 }
