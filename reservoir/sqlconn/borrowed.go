@@ -122,7 +122,7 @@ func (l *borrowedConn) query(ctx context.Context, call *tracedCall, run func(ctx
 	if call != nil {
 		call.outcome.Answered = time.Since(call.began)
 	}
-	return &borrowedRows{rows, l.conn, stop, call}, nil
+	return &borrowedRows{rows, l, ctx, stop, call}, nil
 }
 
 func (e execer) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
@@ -272,7 +272,8 @@ func (l *borrowedConn) count(took time.Duration, err error) {
 	}
 }
 
-// recordError remembers an error that tells the end of the connection.
+// recordError remembers an error that tells the end of the connection: whichever call
+// of a borrower's the driver answers with it.
 func (l *borrowedConn) recordError(ctx context.Context, err error) error {
 	if err != nil && !errors.Is(err, driver.ErrSkip) {
 		l.conn.recordFailure(ctx, err)

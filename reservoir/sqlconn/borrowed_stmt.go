@@ -9,6 +9,7 @@ import (
 	"reflect"
 
 	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // borrowedStmt wraps a prepared statement for one loan: many drivers prepare each
@@ -104,7 +105,8 @@ func (s *borrowedStmt) CheckNamedValue(v *driver.NamedValue) error {
 // database/sql would without it.
 type borrowedRows struct {
 	driver.Rows
-	c    *Conn
+	l    *borrowedConn
+	ctx  context.Context    //nolint:containedctx // of the query
 	stop context.CancelFunc // nil: the query has no time
 	call *tracedCall
 }
@@ -113,7 +115,7 @@ func (r *borrowedRows) Close() error {
 	if r.stop != nil {
 		defer r.stop()
 	}
-	err := catchPanicError(r.c, r.Rows.Close)
+	err := r.run(r.Rows.Close)
 	if r.call != nil {
 		r.call.finish(cmp.Or(r.call.outcome.Err, err))
 		r.call = nil
@@ -122,7 +124,7 @@ func (r *borrowedRows) Close() error {
 }
 
 func (r *borrowedRows) Next(dest []driver.Value) error {
-	err := catchPanicError(r.c, func() error { return r.Rows.Next(dest) })
+	err := r.run(func() error { return r.Rows.Next(dest) })
 	r.call.read(err)
 	return err
 }
@@ -134,9 +136,18 @@ func (r *borrowedRows) HasNextResultSet() bool {
 
 func (r *borrowedRows) NextResultSet() error {
 	if n, ok := r.Rows.(driver.RowsNextResultSet); ok {
-		return catchPanicError(r.c, n.NextResultSet)
+		return r.run(n.NextResultSet)
 	}
 	return io.EOF
+}
+
+// run makes a call of the driver's rows.
+func (r *borrowedRows) run(call func() error) error {
+	err := catchPanicError(r.l.conn, call)
+	if eof.Reached(err) {
+		return err
+	}
+	return r.l.recordError(r.ctx, err)
 }
 
 func (r *borrowedRows) ColumnTypeScanType(index int) reflect.Type {

@@ -68,6 +68,10 @@ func (t borrowedTx) end(ctx context.Context, op string, run func() error) (err e
 		defer stop()
 	}
 	err = t.l.conn.bounded(ctx, func(context.Context) error { return catchPanicError(t.l.conn, run) })
+	if t.ctx.Err() != nil {
+		ctx = t.ctx // whose end the driver may have closed the connection for
+	}
+	_ = t.l.recordError(ctx, err)
 	if t.l.conn.abandonedCall.Load() != nil {
 		return fmt.Errorf("sqlconn: %s was not answered in time, whether it was carried out is not known: %w", strings.ToUpper(op), err)
 	}

@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +54,88 @@ func TestTheEndOfATransactionIsBounded(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A connection that is found broken at the end of a transaction or among rows is lost as one that
+// is found so by a statement, also where the driver has no word for it.
+func TestAConnectionThatBreaksAtAnEndOrAmongRowsIsLost(t *testing.T) {
+	transact := func(end func(*sql.Tx) error) func(context.Context, *sql.Conn) error {
+		return func(ctx context.Context, conn *sql.Conn) error {
+			tx, err := conn.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			return end(tx)
+		}
+	}
+	read := func(ctx context.Context, conn *sql.Conn) error {
+		rows, err := conn.QueryContext(ctx, "SELECT")
+		if err != nil {
+			return err
+		}
+		for more := true; more; more = rows.NextResultSet() {
+			for rows.Next() {
+			}
+		}
+		return errors.Join(rows.Err(), rows.Close())
+	}
+	ways := map[string]func(context.Context, *sql.Conn) error{
+		"COMMIT": transact((*sql.Tx).Commit), "tx rollback": transact((*sql.Tx).Rollback), "next": read, "next set": read,
+		"close": func(ctx context.Context, conn *sql.Conn) error {
+			rows, err := conn.QueryContext(ctx, "SELECT") //nolint:rowserrcheck // none is read
+			if err != nil {
+				return err
+			}
+			return rows.Close()
+		},
+	}
+	for at, use := range ways {
+		for _, fault := range []error{driver.ErrBadConn, io.ErrUnexpectedEOF, fmt.Errorf("read: %w", syscall.ECONNRESET)} {
+			bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
+				c := open(t, target)
+				conn, err := c.Lend(t.Context())
+				require.NoError(t, err)
+				s.session(0).fail[at] = fault
+				require.ErrorIs(t, use(t.Context(), conn), fault, at)
+				require.NoError(t, sqlconn.Return(t.Context(), conn))
+				require.ErrorIs(t, c.Lost(), fault, at)
+				seen := len(s.session(0).seen())
+				require.ErrorIs(t, target.Reset(t.Context(), c), fault, at)
+				require.Len(t, s.session(0).seen(), seen, at)
+				require.NoError(t, target.Close(c))
+			})
+		}
+		bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
+			c := open(t, target)
+			conn, err := c.Lend(t.Context())
+			require.NoError(t, err)
+			s.session(0).fail[at] = errors.New("deadlock found")
+			require.Error(t, use(t.Context(), conn), at)
+			require.NoError(t, sqlconn.Return(t.Context(), conn))
+			require.NoError(t, c.Lost(), at)
+			require.NoError(t, target.Close(c))
+		})
+	}
+}
+
+// A connection that a driver has closed for the end of a transaction's context is not held against
+// the server by the rollback that finds it so.
+func TestARollbackOnAConnectionThatItsContextHasClosed(t *testing.T) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
+		c := open(t, target)
+		conn, err := c.Lend(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err = conn.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		s.session(0).fail["tx rollback"] = driver.ErrBadConn
+		cancel()
+		synctest.Wait()
+		require.NoError(t, sqlconn.Return(t.Context(), conn))
+		require.Error(t, c.Lost())
+		require.NotErrorIs(t, c.Lost(), driver.ErrBadConn)
+		require.NoError(t, target.Close(c))
+	})
 }
 
 // database/sql rolls back when the context of a transaction has ended.

@@ -150,7 +150,9 @@ func (s *session) QueryContext(ctx context.Context, query string, _ []driver.Nam
 	if err := errors.Join(s.did(query), s.slow(ctx, query)); err != nil {
 		return nil, err
 	}
-	return &rows{left: 2, values: []driver.Value{int64(1)}}, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &rows{left: 2, values: []driver.Value{int64(1)}, next: s.fail["next"], nextSet: s.fail["next set"], close: s.fail["close"]}, nil
 }
 
 type tx struct{ s *session }
@@ -166,13 +168,19 @@ func (t tx) end(what string) error {
 }
 
 type rows struct {
-	left   int
-	values []driver.Value
+	left                 int
+	values               []driver.Value
+	next, nextSet, close error
 }
 
-func (r *rows) Columns() []string { return make([]string, len(r.values)) }
-func (*rows) Close() error        { return nil }
+func (r *rows) Columns() []string      { return make([]string, len(r.values)) }
+func (r *rows) Close() error           { return r.close }
+func (r *rows) HasNextResultSet() bool { return r.nextSet != nil }
+func (r *rows) NextResultSet() error   { return r.nextSet }
 func (r *rows) Next(dest []driver.Value) error {
+	if r.left == 1 && r.next != nil {
+		return r.next
+	}
 	if r.left == 0 {
 		return io.EOF
 	}
