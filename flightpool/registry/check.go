@@ -71,10 +71,11 @@ func (d *ServerDefinition) validateWith(validate func(UserMapping) error) error 
 func (r *Registry) awaitChanges(ctx context.Context) error {
 	late, stop := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 	defer stop()
-	if left := r.changeLocks.changes.Wait(late) + r.kindCalls.Wait(late); left > 0 {
-		return fmt.Errorf("registry: Close: %d changes of definitions, or calls of Kinds for them, have not returned", left)
+	changes, calls := r.changeLocks.changes.Wait(late), r.kindCalls.Wait(late)
+	if changes+calls == 0 {
+		return nil
 	}
-	return nil
+	return &DrainError{Err: fmt.Errorf("%d changes of definitions and %d calls of Kinds for them have not returned", changes, calls)}
 }
 
 // closeGrace is how long the end of a server waits, after its context has ended,

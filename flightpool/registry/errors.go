@@ -78,17 +78,21 @@ func (e *ExhaustedError) Error() string {
 // Unwrap gives ErrExhausted and the pool's error.
 func (e *ExhaustedError) Unwrap() []error { return []error{ErrExhausted, e.Err} }
 
-// DrainError says how many users' pools could not be closed gently.
+// DrainError says what the end of a server, or of its connections, has not waited for: users'
+// pools whose loans were taken back, and what has not returned.
 type DrainError struct {
-	Server string
+	Server string // empty: changes of definitions, whichever server's
 	Err    error
 }
 
 func (e *DrainError) Error() string {
+	if e.Server == "" {
+		return fmt.Sprintf("registry: drain: %v", e.Err)
+	}
 	return fmt.Sprintf("registry: server %q: drain: %v", e.Server, e.Err)
 }
 
-// Unwrap gives the pools' errors.
+// Unwrap gives the reasons.
 func (e *DrainError) Unwrap() error { return e.Err }
 
 func unknownServerError(name string) error { return fmt.Errorf("%w %q", ErrUnknownServer, name) }

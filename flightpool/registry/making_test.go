@@ -136,6 +136,26 @@ func TestAnUpdateIsGivenUpWithItsKind(t *testing.T) {
 	})
 }
 
+// Close tells of a Kind that hangs in the check of a definition as of any other.
+func TestCloseTellsOfACheckThatHasNotReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{moody(fine, func(registry.ConnectParams) error { <-release; return nil })}})
+		require.NoError(t, err)
+		require.ErrorContains(t, r.Register(t.Context(), moodyServer("s", "a")), "OpenTimeout")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		began := time.Now()
+		err = r.Close(ctx)
+		var drain *registry.DrainError
+		require.ErrorAs(t, err, &drain)
+		require.EqualError(t, drain, "registry: drain: 0 changes of definitions and 1 calls of Kinds for them have not returned")
+		require.Empty(t, drain.Server)
+		require.Equal(t, 5*time.Second, time.Since(began))
+		close(release)
+	})
+}
+
 // What is made although nobody has waited so long is there for the next caller.
 func TestAKindThatIsSlowIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
