@@ -69,7 +69,15 @@ func (w *sqlWords) value() int { w.next++; return w.next }
 func (w *sqlWords) alone(ctx context.Context, rng *rand.Rand) {
 	v := w.value()
 	var err error
-	switch rng.IntN(4) {
+	switch rng.IntN(6) {
+	case 4:
+		var got int
+		err = w.db.QueryRowContext(ctx, fmt.Sprintf("INSERT INTO swanlake.t VALUES (%d) RETURNING a", v)).Scan(&got)
+	case 5: // its rows are left before their end
+		var rows *sql.Rows
+		if rows, err = w.conn.QueryContext(ctx, fmt.Sprintf("INSERT INTO swanlake.t VALUES (%d) RETURNING a", v)); err == nil {
+			err = errors.Join(rows.Close(), rows.Err())
+		}
 	case 0:
 		_, err = w.db.ExecContext(ctx, "INSERT INTO swanlake.t VALUES (?)", v)
 	case 1:
@@ -108,6 +116,13 @@ func (w *sqlWords) inTx(ctx context.Context, rng *rand.Rand) {
 	rows, failed := map[int]bool{}, error(nil)
 	for range 1 + rng.IntN(3) {
 		v := w.value()
+		if rng.IntN(3) == 0 {
+			rows, err := tx.QueryContext(ctx, "SELECT * FROM generate(5000, 100)") //nolint:sqlclosecheck // the transaction closes them
+			if err == nil && rows.Next() && rng.IntN(2) == 0 {
+				err = rows.Close()
+			}
+			failed = errors.Join(failed, err)
+		}
 		if w.stmt != nil && rng.IntN(3) == 0 {
 			_, err = tx.StmtContext(ctx, w.stmt).ExecContext(ctx, v)
 		} else {
@@ -150,13 +165,22 @@ func TestEveryWordOfDatabaseSQLHoldsWhateverAProxyAnswers(t *testing.T) {
 	seed, _ := strconv.ParseUint(os.Getenv("PROVE_SEED"), 10, 64)
 	many, _ := strconv.Atoi(os.Getenv("PROVE_SCENES"))
 	for i := range uint64(max(many, 60)) {
-		for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
+		for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake(), testserver.GizmoSQL()} {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed+i, 11)) //nolint:gosec // a repeatable sequence
 				profile.JanitorEvery, profile.AppendTo = 0, "swanlake"
-				srv, err := testserver.Start(testserver.Options{Profile: profile, Listen: testserver.InMemory})
+				opts := testserver.Options{Profile: profile, Listen: testserver.InMemory}
+				cfg := flightpool.Config{MaxSize: 3, MaxLifetime: -1, HealthCheck: flightpool.HealthCheck{Interval: -1}}
+				if profile.Name == "gizmosql" {
+					opts.Users, cfg.Auth = map[string]string{"u": "p"}, flightpool.BasicAuth("u", "p")
+				}
+				if rng.IntN(3) == 0 {
+					cfg.StatementCache = 4
+				}
+				srv, err := testserver.Start(opts)
 				require.NoError(t, err)
-				pool, err := flightpool.New(t.Context(), "grpc://server:1", flightpool.Config{Dialer: srv.Dial, MaxSize: 3, MaxLifetime: -1, HealthCheck: flightpool.HealthCheck{Interval: -1}})
+				cfg.Dialer = srv.Dial
+				pool, err := flightpool.New(t.Context(), "grpc://server:1", cfg)
 				require.NoError(t, err)
 				db := sqldriver.OpenDB(pool)
 				_, err = db.ExecContext(t.Context(), "CREATE TABLE swanlake.t (a BIGINT)")

@@ -3,10 +3,13 @@ package grpcconn
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,6 +20,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
@@ -262,6 +266,77 @@ func TestOverRealSockets(t *testing.T) {
 		})
 	}
 	callers.Wait()
+}
+
+// TestEveryByteIsSentOnceAndInOrder has many RPCs of small and large messages at once, to a server with
+// small windows, which compares each byte of what it receives.
+func TestEveryByteIsSentOnceAndInOrder(t *testing.T) {
+	serverTLS, clientTLS := testTLS(t)
+	for _, withTLS := range []bool{false, true} {
+		sizes := func(r *rand.Rand) []int {
+			out := make([]int, r.IntN(6))
+			for i := range out {
+				out[i] = r.IntN(1 << (4 + r.IntN(16)))
+			}
+			return out
+		}
+		planOf := func(seed uint64) plan {
+			r := rand.New(rand.NewPCG(seed, 13))
+			return plan{replies: sizes(r), requests: sizes(r), cancelAfter: -1}
+		}
+		opts := []grpc.ServerOption{grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxConcurrentStreams(9), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+			md, _ := metadata.FromIncomingContext(s.Context())
+			seed, err := strconv.ParseUint(md.Get("plan")[0], 10, 64)
+			if err != nil {
+				return err
+			}
+			return planOf(seed).serve(s)
+		})}
+		if withTLS {
+			opts = append(opts, grpc.Creds(credentials.NewTLS(serverTLS)))
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		server := grpc.NewServer(opts...)
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = server.Serve(l) })
+		raw, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		cfg, conn := testConfig(), raw
+		if withTLS {
+			conn = tls.Client(raw, clientTLS)
+		} else {
+			cfg.Socket = raw
+		}
+		cfg.Marshal = func(_ []byte, v any) ([]byte, [][]byte, error) {
+			data, rest := inPieces(*v.(*[]byte))
+			return data, rest, nil
+		}
+		c, err := New(t.Context(), conn, cfg)
+		require.NoError(t, err)
+		var callers sync.WaitGroup
+		for g := range uint64(16) {
+			callers.Go(func() {
+				for i := range uint64(12) {
+					seed := g*1000 + i
+					p := planOf(seed)
+					o := p.run(metadata.AppendToOutgoingContext(t.Context(), "plan", strconv.FormatUint(seed, 10)), c)
+					for i, size := range p.replies {
+						if want := fmt.Sprintf("%d of %d", size, i); i >= len(o.Replies) || o.Replies[i] != want {
+							t.Errorf("plan %d: no reply %s", seed, want)
+						}
+					}
+					if o.Code != codes.OK || len(o.Replies) != len(p.replies) {
+						t.Errorf("plan %d: %v %s, %q", seed, o.Code, o.Text, o.Replies)
+					}
+				}
+			})
+		}
+		callers.Wait()
+		c.Close(time.Second)
+		server.Stop()
+		serving.Wait()
+	}
 }
 
 func assertNoError(t *testing.T, err error) bool {
