@@ -13,6 +13,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
@@ -83,6 +84,8 @@ func NewKeeping(ctx context.Context, conn backend.Conn, policy *Policy, ended fu
 		kept.stmt = stmt
 	case !backend.FaultIn(err).KeepsConn():
 		return nil, err
+	case effect.IsPage(err):
+		return nil, noWordOnProof(err)
 	default:
 		kept.state, kept.refusal = proofImpossible, err
 	}

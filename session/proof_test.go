@@ -24,11 +24,15 @@ type proofConn struct {
 	trusted  bool
 	trustErr error
 	answer   func(s backend.Stream) backend.Stream // of prepared statements
+	prepares error                                 // what preparing fails with
 }
 
 func (c *proofConn) RejectsUnknownTx(context.Context) (bool, error) { return c.trusted, c.trustErr }
 
 func (c *proofConn) Prepare(ctx context.Context, sql string, call backend.Call) (backend.Prepared, error) {
+	if c.prepares != nil {
+		return nil, c.prepares
+	}
 	p, err := c.fakeConn.Prepare(ctx, sql, call)
 	return proofPrepared{p, c}, err
 }
@@ -86,6 +90,42 @@ func TestAServerThatDoesNotSayIsProven(t *testing.T) {
 			} else {
 				r.reused()
 			}
+		})
+	}
+}
+
+// A page of HTTP in place of the answer to the proof is no word of the server's that it takes none. Without
+// a proof, a transaction would go on unseen in a session that has replaced its own.
+func TestAPageIsNoRefusalOfTheProof(t *testing.T) {
+	for _, tc := range []struct {
+		code  codes.Code
+		text  string
+		fails bool
+	}{
+		{codes.Unimplemented, "unexpected HTTP status code received from server: 404 (Not Found); transport: received unexpected content-type \"text/html\"", true},
+		{codes.Unimplemented, "transport: the server has answered with HTTP status 404 and content type \"text/html\": it speaks no gRPC there", true},
+		{codes.Unimplemented, "prepared statements are not supported", false},
+		{codes.Internal, "not supported", false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			refused := &backend.Error{Stage: backend.StagePrepare, Fault: backend.FaultOf(tc.code, tc.text), Err: status.Error(tc.code, tc.text)}
+			conn := proofConn{fakeConn: &fakeConn{forgives: true}, prepares: refused}
+			r := newRig(t, conn.fakeConn)
+			_, err := NewKeeping(t.Context(), &conn, r.policy, func() {})
+			require.Equal(t, tc.fails, err != nil, tc.text)
+			r.handle = New(&conn, r.policy, r.returned)
+			err = r.handle.BeginTransaction(t.Context())
+			_ = r.handle.Close()
+			if !tc.fails {
+				require.NoError(t, err, tc.text)
+				r.reused()
+				return
+			}
+			require.ErrorIs(t, err, backend.ErrSessionLost, tc.text)
+			require.ErrorContains(t, err, "HTTP status", tc.text)
+			require.True(t, backend.SafeToRetry(err), tc.text)
+			require.NotContains(t, conn.Log(), "Begin", tc.text)
+			require.ErrorIs(t, r.discarded(), backend.ErrSessionLost, tc.text)
 		})
 	}
 }
