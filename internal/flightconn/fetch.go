@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/effect"
 
 	"google.golang.org/grpc/status"
 )
@@ -104,10 +105,11 @@ func statementFailed(err error) bool {
 }
 
 // turnedAway reports whether err is a server's answer that says that it has not looked at
-// the statement: it does not take the credential, or has no such RPC.
+// the statement: it does not take the credential, or has no such RPC. A page of HTTP is none: a
+// proxy may have put it in place of the answer to what has run.
 func turnedAway(err error) bool {
 	var s interface{ GRPCStatus() *status.Status }
-	if !errors.As(err, &s) {
+	if !errors.As(err, &s) || effect.IsPage(err) {
 		return false
 	}
 	fault := backend.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message())

@@ -203,7 +203,7 @@ type rowSource struct {
 // which is this connection, the error stays as it was.
 //
 // INVARIANT: a ticket that may have run a change is redeemed at no other location. One that
-// was refused with the credential or the RPC itself has run nothing.
+// the server has refused with the credential or the RPC itself has run nothing.
 //
 // endpoint comes from the server and is judged as such: without a ticket it is
 // a malformed reply.
