@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/internal/effect"
 )
 
 const (
@@ -120,7 +121,7 @@ type cancelRequest func(context.Context, pb.FlightServiceClient, *Info) (cancel.
 //
 // INVARIANT: a request that may have left and was not answered is Unanswered,
 // never Failed: it may still stop whatever the session runs next. An answer has
-// trailers: gRPC gives a stream that was reset a status, too.
+// trailers: gRPC gives a stream that was reset a status, too. A page of HTTP is none.
 func (c *Conn) requestCancelOver(ctx context.Context, client pb.FlightServiceClient, l *capability, info *Info, do cancelRequest) (outcome cancel.Outcome, err error) {
 	var s sendTracker
 	err = l.try(func(refusal error) bool { return c.confirmedByControl(ctx, client, refusal) }, func() (err error) {
@@ -130,6 +131,8 @@ func (c *Conn) requestCancelOver(ctx context.Context, client pb.FlightServiceCli
 	switch {
 	case err == nil:
 		return outcome, nil
+	case effect.IsPage(err):
+		return cancel.Unanswered, err
 	case isUnsupported(err):
 		return cancel.Unsupported, err
 	case s.nothingSent(), !s.statementRunning() && isReply(err):

@@ -124,6 +124,20 @@ func TestWaysThatTheServerLacksAreTriedOnceForTheEndpoint(t *testing.T) {
 	}, func(cfg *Config) { cfg.CancelActions = []string{"stop", "kill"} })
 }
 
+// A page of HTTP in place of the answer to a cancel does not say that the server has not begun it: it may stop
+// what the session runs next.
+func TestAPageIsNoAnswerToACancel(t *testing.T) {
+	for code, text := range map[codes.Code]string{
+		codes.Unimplemented:    "unexpected HTTP status code received from server: 404 (Not Found); transport: received unexpected content-type \"text/html\"",
+		codes.PermissionDenied: "transport: the server has answered with HTTP status 403 and content type \"text/html\": it speaks no gRPC there",
+	} {
+		f := &fake{action: func(*pb.Action, pb.FlightService_DoActionServer) error { return status.Error(code, text) }}
+		inBubble(t, f, func(b *bubble) {
+			require.Equal(b, map[string]cancel.Outcome{"CancelFlightInfo": cancel.Unanswered, "CancelQuery": cancel.Unanswered}, do(b.Context(), b.open(), operation()), text)
+		})
+	}
+}
+
 // TestOneRefusalTeachesNoLack: a server, or a proxy before it, may refuse what it has,
 // once or everything for a while. Sessions are closed and statements cancelled all the
 // same afterwards.
