@@ -82,9 +82,7 @@ func NewKeeping(ctx context.Context, conn backend.Conn, policy *Policy, ended fu
 	switch {
 	case err == nil:
 		kept.stmt = stmt
-	case !backend.FaultIn(err).KeepsConn():
-		return nil, err
-	case effect.IsPage(err):
+	case !backend.FaultIn(err).KeepsConn(), effect.IsPage(err):
 		return nil, noWordOnProof(err)
 	default:
 		kept.state, kept.refusal = proofImpossible, err

@@ -174,9 +174,7 @@ func (s *SessionHandle) makeProof(ctx context.Context) error {
 		p.stmt, err = s.conn.Prepare(ctx, "SELECT '"+p.nonce+"'", backend.Call{})
 		switch {
 		case err == nil:
-		case !backend.FaultIn(err).KeepsConn():
-			return err
-		case effect.IsPage(err):
+		case !backend.FaultIn(err).KeepsConn(), effect.IsPage(err):
 			return noWordOnProof(err)
 		default:
 			p.state, p.stmt = proofImpossible, nil
@@ -186,13 +184,6 @@ func (s *SessionHandle) makeProof(ctx context.Context) error {
 	s.mu.proof = p
 	s.mu.Unlock()
 	return nil
-}
-
-// noWordOnProof is the failure of a call before which a page of HTTP came in place of the
-// server's answer to the proof. Taken for a refusal, it would leave the session unwatched, also with a
-// server that takes the proof.
-func noWordOnProof(err error) error {
-	return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: fmt.Errorf("%w: the proof of the session: %w", backend.ErrSessionLost, err)}
 }
 
 // checkProof compares the proof, where there is one. It is asked in tx, so that it shows

@@ -9,7 +9,6 @@ import (
 	"reflect"
 
 	"github.com/flightpool/flightpool/internal/ctxerr"
-	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // borrowedStmt wraps a prepared statement for one loan: many drivers prepare each
@@ -144,7 +143,7 @@ func (r *borrowedRows) NextResultSet() error {
 // run makes a call of the driver's rows.
 func (r *borrowedRows) run(call func() error) error {
 	err := catchPanicError(r.l.conn, call)
-	if eof.Reached(err) {
+	if err == io.EOF { //nolint:errorlint // the end of rows is io.EOF itself
 		return err
 	}
 	return r.l.recordError(r.ctx, err)
