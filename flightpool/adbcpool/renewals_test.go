@@ -3,6 +3,7 @@ package adbcpool
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -25,6 +26,7 @@ type renewals struct {
 	ends   map[string]time.Time
 	all    []string
 	next   int
+	given  string // by source, last
 }
 
 func newRenewals(seed uint64) *renewals {
@@ -39,6 +41,13 @@ func newRenewals(seed uint64) *renewals {
 		e.all = append(e.all, token)
 	}
 	return e
+}
+
+// begin has replies renew tokens from now on.
+func (e *renewals) begin(server *testserver.Server) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.server = server
 }
 
 // give is the next token of those that have not ended.
@@ -98,4 +107,35 @@ func (e *renewals) options() []grpc.ServerOption {
 			return handle(srv, stream)
 		}),
 	}
+}
+
+// source is a TokenSource that may be slow or fail.
+func (e *renewals) source(ctx context.Context) (string, time.Time, error) {
+	e.mu.Lock()
+	how, slow, ends, lasts := e.rng.IntN(6), e.rng.IntN(8), e.rng.IntN(2) == 0, 1+e.rng.IntN(120)
+	e.mu.Unlock()
+	switch how {
+	case 0:
+		return "", time.Time{}, errors.New("no token now")
+	case 1:
+		select {
+		case <-ctx.Done():
+			return "", time.Time{}, ctx.Err()
+		case <-time.After(time.Duration(slow) * time.Second):
+		}
+	}
+	token := e.give()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.given = token
+	if !ends {
+		return token, time.Time{}, nil
+	}
+	return token, time.Now().Add(time.Duration(lasts) * time.Second), nil
+}
+
+func (e *renewals) last() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.given
 }

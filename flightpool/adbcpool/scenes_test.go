@@ -36,7 +36,6 @@ type scene struct {
 	txs      []*sceneTx
 	evicted  bool
 	wrong    []string
-	lastTok  string
 	renewals *renewals
 }
 
@@ -273,8 +272,8 @@ func (w *scene) fault() {
 		w.evicted = true
 	case n == 4:
 		f.Do, name = testserver.GoAway(), "goaway"
-	case n == 5 && w.lastTok != "":
-		f.Do, name = testserver.Do(func() { w.r.server.Faults().ExpireToken(w.lastTok) }), "revoke"
+	case n == 5 && w.renewals != nil:
+		f.Do, name = testserver.Do(func() { w.r.server.Faults().ExpireToken(w.renewals.last()) }), "revoke"
 	default:
 		k := w.rng.IntN(len(sceneAnswers))
 		if k >= firstRefusal {
@@ -507,7 +506,7 @@ func (w *scene) borrowers() {
 		for _, sql := range []string{"SELECT current_setting('colour')", "SELECT count(*) FROM temp.main.mine", "SELECT current_database(), current_schema()"} {
 			rows, err := s.Query(ctx, sql)
 			if err != nil {
-				if f := backend.FaultIn(err); f != flightpool.FaultStatement && (f != flightpool.FaultAuth || w.lastTok == "") {
+				if f := backend.FaultIn(err); f != flightpool.FaultStatement && (f != flightpool.FaultAuth || w.renewals == nil) {
 					w.wrong = append(w.wrong, fmt.Sprintf("%s in the end: %v", sql, err))
 				}
 				continue
@@ -541,25 +540,9 @@ func firstRow(rows *flightpool.QueryResult) string {
 
 func (w *scene) tokens(cfg *flightpool.Config) {
 	if w.rng.IntN(2) == 0 {
-		w.renewals.server = w.r.server
+		w.renewals.begin(w.r.server)
 	}
-	cfg.Auth = flightpool.TokenAuth(func(ctx context.Context) (string, time.Time, error) {
-		switch w.rng.IntN(6) {
-		case 0:
-			return "", time.Time{}, errors.New("no token now")
-		case 1:
-			select {
-			case <-ctx.Done():
-				return "", time.Time{}, ctx.Err()
-			case <-time.After(time.Duration(w.rng.IntN(8)) * time.Second):
-			}
-		}
-		w.lastTok = w.renewals.give()
-		if w.rng.IntN(2) == 0 {
-			return w.lastTok, time.Time{}, nil
-		}
-		return w.lastTok, time.Now().Add(time.Duration(1+w.rng.IntN(120)) * time.Second), nil
-	})
+	cfg.Auth = flightpool.TokenAuth(w.renewals.source)
 }
 
 func playScene(t *testing.T, seed uint64, kind string, profile testserver.Profile) {
@@ -648,7 +631,7 @@ func TestEveryWordOnAChangeHoldsWhateverAProxyAnswers(t *testing.T) {
 	seed, _ := strconv.ParseUint(os.Getenv("PROVE_SEED"), 10, 64)
 	many, _ := strconv.Atoi(os.Getenv("PROVE_SCENES"))
 	if many == 0 {
-		many = 6
+		many = 3
 	}
 	profiles := []testserver.Profile{testserver.Strict(), testserver.SwanLake(), testserver.GizmoSQL(), testserver.Dremio(), doris(), testserver.ClickHouse(), noSessions()}
 	for i := range uint64(many) { //nolint:gosec // small
