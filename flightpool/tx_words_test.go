@@ -38,6 +38,7 @@ var proxyAnswers = []answer{
 	{codes.Canceled, "stream terminated by RST_STREAM with error code: CANCEL"},
 	{codes.Canceled, ""},
 	{codes.ResourceExhausted, "overflow"},
+	{codes.Unknown, "unexpected HTTP status code received from server: 409 (Conflict)"},
 	{codes.Unknown, "unexpected HTTP status code received from server: 500 (Internal Server Error); transport: received unexpected content-type \"text/html\""},
 	{codes.PermissionDenied, "unexpected HTTP status code received from server: 403 (Forbidden); transport: received unexpected content-type \"text/html\""},
 	{codes.Unimplemented, "unexpected HTTP status code received from server: 404 (Not Found); transport: received unexpected content-type \"text/html\""},
