@@ -75,7 +75,7 @@ func TestOneQueryIsOneTrace(t *testing.T) {
 			"app > SELECT generate", "app > SELECT generate > flightpool.acquire", "app > flightpool.acquire", "app > flightpool.acquire",
 			"app > flightpool.batch", "app > flightpool.batch > DROP t",
 		}, paths(spans))
-		require.Equal(t, []string{"", "app > BeginTransaction server:1", "app > SELECT", "app > SELECT > flightpool.cancel", "app > SELECT generate"}, r.told(spans, "GetFlightInfo"))
+		require.Equal(t, []string{"", "app > SELECT", "app > SELECT > flightpool.cancel", "app > SELECT generate"}, r.told(spans, "GetFlightInfo"))
 		require.Equal(t, []string{"", "app > SELECT", "app > SELECT > flightpool.cancel", "app > SELECT generate"}, r.told(spans, "DoGet"))
 		require.Equal(t, []string{"app > CREATE t", "app > INSERT t", "app > Ingest t", "app > flightpool.batch > DROP t"}, r.told(spans, "DoPut"))
 		require.Equal(t, []string{"", "app > BeginTransaction server:1", "app > Commit server:1", "app > INSERT t", "app > SELECT > flightpool.cancel"}, r.told(spans, "DoAction"))
