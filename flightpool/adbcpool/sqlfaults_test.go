@@ -281,10 +281,21 @@ var sqlEffects = map[string]testserver.Effect{
 	"unauthenticated": testserver.Fail(codes.Unauthenticated, "who"), "cancelled": testserver.Fail(codes.Canceled, "cancelled"),
 	"deadline": testserver.Fail(codes.DeadlineExceeded, "too late"), "exhausted": testserver.Fail(codes.ResourceExhausted, "full"),
 	"notfound": testserver.Fail(codes.NotFound, "no such ticket"), "aborted": testserver.Fail(codes.Aborted, "conflict"),
+}
+
+// proxyEffects are answers of proxies in place of the server's.
+var proxyEffects = map[string]testserver.Effect{
 	"503": testserver.Fail(codes.Unavailable, page("503 (Service Unavailable)")), "404": testserver.Fail(codes.Unimplemented, page("404 (Not Found)")),
 	"401": testserver.Fail(codes.Unauthenticated, page("401 (Unauthorized)")), "403": testserver.Fail(codes.PermissionDenied, page("403 (Forbidden)")),
 	"reset": testserver.Fail(codes.Internal, "stream terminated by RST_STREAM with error code: PROTOCOL_ERROR"), "refused": testserver.Fail(codes.Unavailable, "stream terminated by RST_STREAM with error code: REFUSED_STREAM"),
 	"nothing said": testserver.Fail(codes.Unknown, ""), "data loss": testserver.Fail(codes.DataLoss, ""),
+}
+
+func effectOf(name string) testserver.Effect {
+	if effect, ok := proxyEffects[name]; ok {
+		return effect
+	}
+	return sqlEffects[name]
 }
 
 // page is gRPC's text of a page that a proxy has put in place of an answer.
@@ -314,7 +325,7 @@ func performSQL(t *testing.T, kind string, profile testserver.Profile, program s
 		p := &sqlPlay{r: r, db: OpenDB(pool), table: tableOf(profile)}
 		var set *testserver.SetFault
 		if f.effect != "" {
-			set = s.Faults().Set(testserver.Fault{On: f.on, After: f.after, Skip: f.skip, Times: 1, Do: sqlEffects[f.effect]})
+			set = s.Faults().Set(testserver.Fault{On: f.on, After: f.after, Skip: f.skip, Times: 1, Do: effectOf(f.effect)})
 		}
 		for _, step := range sqlPrograms[program] {
 			step(p)
@@ -451,7 +462,7 @@ func TestNoFailureBreaksWhatADBHasSaid(t *testing.T) {
 	if scenes == 0 {
 		scenes = 8
 	}
-	programs, effects := slices.Sorted(maps.Keys(sqlPrograms)), slices.Sorted(maps.Keys(sqlEffects))
+	programs, effects := slices.Sorted(maps.Keys(sqlPrograms)), slices.Concat(slices.Sorted(maps.Keys(sqlEffects)), slices.Sorted(maps.Keys(proxyEffects)))
 	servers := slices.Sorted(maps.Keys(sqlServers))
 	play := func(kind, server, program string, f sqlFault) (struck bool) {
 		broken, struck := performSQL(t, kind, sqlServers[server], program, f)
