@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
@@ -251,10 +252,11 @@ func (r *rpcCall) askHarmless(ctx context.Context) error {
 
 // sessionAnswered tells an answer of the server, be it a refusal, from the lack
 // of one and from a refusal of ourselves. Servers refuse a question that they
-// do not know with codes of every kind, which proves as well that they live.
+// do not know with codes of every kind, which proves as well that they live. A page of
+// HTTP may be a proxy's that has no server behind it.
 func sessionAnswered(err error) bool {
 	s, ok := status.FromError(err)
-	if !ok {
+	if !ok || effect.IsPage(err) {
 		return false
 	}
 	fault := backend.FaultOf(s.Code(), s.Message())

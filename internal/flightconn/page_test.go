@@ -78,3 +78,35 @@ func serveByHTTP(l *memnet.Listener, handler http.Handler) {
 		go (&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{Handler: handler}) //nolint:staticcheck // a connection alone is served, without a listener
 	}
 }
+
+// A proxy answers by a page also where no server is behind it.
+func TestAPageIsNoAnswerToAPing(t *testing.T) {
+	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusInternalServerError, http.StatusBadGateway} {
+		for name, options := range map[string][]grpc.DialOption{"own": nil, "gRPC's": {grpc.WithUserAgent("x")}} {
+			l := memnet.New(here)
+			server := grpc.NewServer()
+			pb.RegisterFlightServiceServer(server, &fake{})
+			var fromNow atomic.Bool
+			go serveByHTTP(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if fromNow.Load() {
+					w.WriteHeader(code)
+					return
+				}
+				server.ServeHTTP(w, r)
+			}))
+			e, err := NewEndpoint(Config{Address: here, Dialer: network{here: l}.dial, DialOptions: options, CloseTimeout: -1})
+			require.NoError(t, err)
+			c, err := e.Open(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, c.Ping(t.Context()))
+			fromNow.Store(true)
+			require.Error(t, c.Ping(t.Context()), "%s %d", name, code)
+			_, err = e.Open(t.Context())
+			require.Error(t, err, "%s %d", name, code)
+			_ = c.Close()
+			_ = e.Close()
+			server.Stop()
+			_ = l.Close()
+		}
+	}
+}
