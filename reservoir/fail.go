@@ -5,12 +5,16 @@ import (
 )
 
 // FailWaiters fails every caller in the queue with err, at once, and returns how
-// many. It is for owners who know that no connection will come.
+// many. It is for owners who know that no connection will come. They count as Failed;
+// as Rejected if err wraps ErrExhausted.
 func (r *Reservoir[C]) FailWaiters(err error) int {
 	if err == nil {
 		err = errNoReason
 	}
-	n := 0
+	n, how := 0, failed
+	if errors.Is(err, ErrExhausted) {
+		how = rejected
+	}
 	for last, more := uint64(0), true; more; {
 		var fx effects[C]
 		var state *ExhaustedError
@@ -20,7 +24,7 @@ func (r *Reservoir[C]) FailWaiters(err error) int {
 		}
 		w := r.mu.waiters.front()
 		for left := batch; left > 0 && w != nil && w.number <= last; left-- {
-			if r.fail(w, err, failed, &state, &fx) {
+			if r.fail(w, err, how, &state, &fx) {
 				n++
 			}
 			w = r.mu.waiters.front()

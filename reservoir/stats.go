@@ -69,8 +69,8 @@ type Stats struct {
 	WaitTime time.Duration
 	// Timeouts counts callers whom a deadline or AcquireTimeout ended, Canceled
 	// those whose context was cancelled, Failed those to whom a failed open,
-	// FailWaiters or Close gave an error, Rejected those refused by FailFast or
-	// MaxWaiters.
+	// FailWaiters or Close gave an error, Rejected those refused by FailFast,
+	// MaxWaiters or FailWaiters with ErrExhausted.
 	Timeouts, Canceled, Failed, Rejected uint64
 	// Opens counts calls of Open. OpenFailures counts those of Open and Admit
 	// that failed, OpensSkipped permissions that were given back unused and opens

@@ -3,6 +3,7 @@ package reservoir_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,6 +119,11 @@ func TestFailWaitersFailsEverybodyInTheQueueAtOnce(t *testing.T) {
 		require.Equal(t, 2, r.FailWaiters(gone))
 		require.ErrorIs(t, (<-first).err, gone)
 		require.ErrorIs(t, (<-second).err, gone)
+		third := call(t.Context(), r)
+		synctest.Wait()
+		require.Equal(t, 1, r.FailWaiters(fmt.Errorf("%w: elsewhere", reservoir.ErrExhausted)))
+		require.ErrorIs(t, (<-third).err, reservoir.ErrExhausted)
+		require.Equal(t, []uint64{2, 1}, []uint64{r.Stats().Failed, r.Stats().Rejected}, "counted before they hear of it")
 		release(t, held)
 		release(t, acquire(t, r))
 		shut(t, r)

@@ -87,10 +87,8 @@ func (u *userPool) Yield(n int, unused time.Duration) int {
 }
 func (u *userPool) Replace() { u.version.Load().Reset() }
 
-// Refuse fails those who wait as if they had been refused at once.
-func (u *userPool) Refuse() {
-	u.rejected.Add(uint64(u.version.Load().FailWaiters(errNoConnFree))) //nolint:gosec // a number of callers
-}
+// Refuse fails those who wait as if they had been refused at once, and counts them so.
+func (u *userPool) Refuse() { u.version.Load().FailWaiters(errNoConnFree) }
 
 // hooks let the registry count and judge what its reservoirs do. They run outside the
 // reservoir's lock, for all versions of the pool.
