@@ -148,7 +148,7 @@ func (e *exam) drop(ctx context.Context, l *link, table string) {
 	}
 	other, err := e.connect(ctx, nil)
 	if err != nil {
-		return // who could drop it?
+		return // there is no connection to drop it on
 	}
 	defer other.close(ctx)
 	_ = e.change(ctx, other, "DROP TABLE "+table, backend.Call{}) // it may not be there
