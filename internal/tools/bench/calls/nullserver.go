@@ -28,11 +28,9 @@ import (
 func serve() {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
-	srv := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(answer), grpc.MaxConcurrentStreams(1000))
-	go func() { must(srv.Serve(lis)) }()
+	go serveFrames(lis, answer)
 	fmt.Println("grpc://" + lis.Addr().String())
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // its end is the parent's
-	srv.Stop()
 }
 
 // rawCodec passes messages on as bytes.
@@ -51,8 +49,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-func answer(_ any, stream grpc.ServerStream) error {
-	method, _ := grpc.MethodFromServerStream(stream)
+func answer(method string, stream grpc.ServerStream) error {
 	var request []byte
 	if err := stream.RecvMsg(&request); err != nil {
 		return err
