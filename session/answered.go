@@ -40,6 +40,19 @@ func turnedDown(err error) bool {
 	return (fault == backend.FaultUsage || fault == backend.FaultUnsupported) && meaningOf(effect.Statement, err) == effect.Refused
 }
 
+// changesSeveral reports whether the call changes several things, by the statements of a text, the
+// rows of its parameters or those of an ingestion.
+func (c *call) changesSeveral() bool {
+	return c.statement && c.mayChange() && (c.manyExecutions && !c.oneBatch || !c.script.Atomic())
+}
+
+// mayBeHalfDone reports whether some of what a call that has failed was to change may be done,
+// whatever the server says of the rest. Nothing is while it is prepared, for which a text is one
+// statement.
+func (c *call) mayBeHalfDone(e *backend.Error) bool {
+	return e.Stage > backend.StagePrepare && c.changesSeveral()
+}
+
 // notBegun is the failure of a call in which a transaction was to begin. One that
 // may be open although the answer does not give its id would take in what the
 // session is sent later: then the session is lost.

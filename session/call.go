@@ -62,7 +62,8 @@ type call struct {
 	// statement says that the call runs one, whose failure aborts an open transaction.
 	// manyExecutions says that it may run more than once. serverMayExecute says that the
 	// server may run one of its own in the transaction, whose failure aborts it, too.
-	statement, manyExecutions, serverMayExecute bool
+	// oneBatch says of an ingestion that the backend has taken one batch of its rows at most.
+	statement, manyExecutions, serverMayExecute, oneBatch bool
 
 	// hasParams says that it has parameters. insert is what it may do to the session,
 	// once the step has begun. Both are of interest since some servers load an INSERT
@@ -75,6 +76,7 @@ type call struct {
 	// makes round trips of its own, on the same context as the step.
 	beforeSend func(ctx context.Context) error
 	checking   atomic.Bool // it runs, or has not returned
+	stepBegun  atomic.Bool // it has found nothing, and something of the step may be sent
 
 	// afterStep lets go of what the step reads. It is called when the step returns, which
 	// may be after the end of the call: see awaitLeftStep.
@@ -273,6 +275,9 @@ func (c *call) wrapError(err error) *backend.Error {
 	e.Op = c.op
 	if e.Target == "" {
 		e.Target = c.s.policy.Target
+	}
+	if e.Fault == backend.FaultAuth && c.stepBegun.Load() && c.mayBeHalfDone(e) {
+		e.Unsent = false // the credential may have ended, or was refused by what the server asks, after the first part
 	}
 	e.Read = c.script.ReadOnly() && !c.delivered
 	e.Partial = c.statement && e.Fault == backend.FaultStatement && !c.failedWhole(e) && c.mayChange() && c.s.txState().phase == txNone

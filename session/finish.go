@@ -260,6 +260,7 @@ func withChecks[T any](c *call, step func(ctx context.Context) (T, error)) func(
 			}
 			c.startedAt = time.Now()
 		}
+		c.stepBegun.Store(true)
 		if v, err = step(ctx); err == nil {
 			err = c.s.answeredByOtherSession()
 		}

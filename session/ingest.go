@@ -52,6 +52,7 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 			return 0, usageError(fmt.Errorf("%w: %w", errRows, *source.failure.Load()))
 		}
 		n, err := s.conn.Ingest(ctx, source, opts, c.backendCall)
+		c.oneBatch = source.batches.Load() <= 1
 		return n, source.judge(err)
 	}, c.countOutcome)
 }
@@ -65,7 +66,7 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 type callerRows struct {
 	array.RecordReader
 	failure atomic.Pointer[error]
-	begun   bool
+	batches atomic.Int64      // that were taken
 	empty   arrow.RecordBatch // the only batch, or nil; the collector's in the end
 }
 
@@ -77,10 +78,10 @@ func (r *callerRows) Next() bool {
 		return false
 	}
 	if r.RecordReader.Next() {
-		r.begun = true
+		r.batches.Add(1)
 		return true
 	}
-	if r.Err() != nil || r.begun {
+	if r.Err() != nil || r.batches.Load() > 0 {
 		return false
 	}
 	r.empty = batchWithoutRows(r.Schema())

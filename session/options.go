@@ -45,8 +45,8 @@ type QueryOptions struct {
 	// the query made by PollFlightInfo, at most 20 polls a second; servers
 	// without that are asked as usual and give no progress, which is found
 	// out once for a pool. It is called from the call's goroutine, which
-	// waits for it, and not after the call's context has ended. Changes, and
-	// ADBC drivers that are not our own, ignore it.
+	// waits for it, and not after the call's context has ended. Changes, queries
+	// that change several things, and ADBC drivers that are not our own, ignore it.
 	Progress func(fraction float64, known bool)
 
 	// NoCancel leaves the statement running on the server when the caller's

@@ -237,7 +237,8 @@ func (s *SessionHandle) abortTx(why error) {
 
 // recordTxOutcome aborts the open transaction when a statement of it has failed, as far
 // as its caller was told. The lock is held. Nothing is aborted by what was not sent,
-// nor by what the server does not have, unless a proxy says so in its place. A call that was cut leaves it to the cancel to
+// nor by what the server does not have, unless a proxy says so in its place, or it may be the rest of
+// what was begun that it does not have. A call that was cut leaves it to the cancel to
 // find out whether the transaction goes on, unless the statement failed for its caller.
 func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *backend.Error) {
 	if c.isStatement() && !c.script.ReadOnly() && (e == nil || !e.Unsent && (!c.failedWhole(e) || meaningOf(effect.Statement, e) != effect.Refused)) {
@@ -245,7 +246,7 @@ func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *backend.Error) {
 	}
 	switch {
 	case !c.isStatement() && (!c.serverMayExecute || e == nil):
-	case e == nil, e.Unsent, turnedDown(e):
+	case e == nil, e.Unsent, turnedDown(e) && !c.mayBeHalfDone(e):
 		if c.failureReported { // the caller left before this was known, and was told that it may run
 			s.mu.tx.markAborted(fmt.Errorf("%s ended when its caller had been told a failure", c.op))
 		}

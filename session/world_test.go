@@ -619,10 +619,13 @@ func (w *world) Prepare(ctx context.Context, sql string, call backend.Call) (bac
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		return p, nil
 	}
-	return p, nil
+	if e, ok := err.(*backend.Error); ok { //nolint:errorlint // the world's own
+		e.Stage = backend.StagePrepare
+	}
+	return nil, err
 }
 
 type worldPrepared struct {

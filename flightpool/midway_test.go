@@ -1,0 +1,113 @@
+package flightpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// midwayCalls change several things by one call, which the server sees at some points.
+var midwayCalls = map[string]struct {
+	sql  string
+	at   []testserver.Point
+	call func(ctx context.Context, q midwayCaller) error
+}{
+	"text": {"INSERT", []testserver.Point{testserver.OnDoPut}, func(ctx context.Context, q midwayCaller) error {
+		_, err := q.Update(ctx, "INSERT INTO memory.t VALUES (1); INSERT INTO memory.t VALUES (2)")
+		return err
+	}},
+	"text as a query": {"INSERT", []testserver.Point{testserver.OnGetFlightInfo}, func(ctx context.Context, q midwayCaller) error {
+		return drained(q.QueryWithOptions(ctx, "INSERT INTO memory.t VALUES (1); SELECT 7", QueryOptions{Route: RouteQuery}))
+	}},
+	"text with progress": {"INSERT", []testserver.Point{"PollFlightInfo", testserver.OnGetFlightInfo}, func(ctx context.Context, q midwayCaller) error {
+		return drained(q.QueryWithOptions(ctx, "INSERT INTO memory.t VALUES (1); SELECT 7", QueryOptions{Route: RouteQuery, Progress: func(float64, bool) {}}))
+	}},
+	"rows": {"INSERT", []testserver.Point{testserver.OnStatement}, func(ctx context.Context, q midwayCaller) error {
+		rows := ints("k", 1, 2, 3)
+		defer rows.Release()
+		_, err := q.UpdateWithOptions(ctx, "INSERT INTO memory.t VALUES (?)", QueryOptions{Params: rows})
+		return err
+	}},
+	"ingest": {"INGEST", []testserver.Point{testserver.OnStatement}, func(ctx context.Context, q midwayCaller) error {
+		rows := ints("k", 1, 2)
+		defer rows.Release()
+		reader, err := array.NewRecordReader(rows.Schema(), []arrow.RecordBatch{rows, rows})
+		if err != nil {
+			return err
+		}
+		defer reader.Release()
+		_, err = q.Ingest(ctx, "t", reader, IngestOptions{Catalog: "memory", Schema: "main"})
+		return err
+	}},
+}
+
+type midwayCaller interface {
+	Update(ctx context.Context, sql string, args ...any) (UpdateResult, error)
+	QueryWithOptions(ctx context.Context, sql string, opts QueryOptions) (*QueryResult, error)
+	UpdateWithOptions(ctx context.Context, sql string, opts QueryOptions) (UpdateResult, error)
+	Ingest(ctx context.Context, table string, rows array.RecordReader, opts IngestOptions) (int64, error)
+}
+
+// midwayAnswers are what a server, or a proxy before it, says in the middle.
+var midwayAnswers = func() map[string]testserver.Effect {
+	out := map[string]testserver.Effect{"kill": testserver.Kill(), "page 404": testserver.Fail(codes.Unimplemented, "unexpected HTTP status code received from server: 404 (Not Found)"),
+		"page 401": testserver.Fail(codes.Unauthenticated, "unexpected HTTP status code received from server: 401 (Unauthorized)")}
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		out[code.String()] = testserver.Fail(code, "refused: not implemented, not supported, rejected")
+	}
+	return out
+}()
+
+// A call that changes several things may have done some of them when the server refuses it,
+// whatever it says: it is made once, nobody is told that it may be made again, and a
+// transaction in which it was is aborted.
+func TestWhatIsRefusedInTheMiddleIsNotRepeated(t *testing.T) {
+	for name, c := range midwayCalls {
+		for said, answer := range midwayAnswers {
+			for _, inTx := range []bool{false, true} {
+				say := fmt.Sprintf("%s, answered by %s, in a transaction: %v", name, said, inTx)
+				t.Run(say, func(t *testing.T) {
+					inBubble(t, testserver.Strict(), Config{MaxSize: 2}, func(r *rig) {
+						refusedMidway(r, c.sql, c.at, answer, c.call, inTx)
+					})
+				})
+			}
+		}
+	}
+}
+
+func refusedMidway(r *rig, sql string, at []testserver.Point, answer testserver.Effect, call func(context.Context, midwayCaller) error, inTx bool) {
+	r.exec("CREATE TABLE memory.t (k BIGINT)")
+	var faults []*testserver.SetFault
+	for _, at := range at {
+		faults = append(faults, r.srv.Faults().Set(testserver.Fault{On: at, SQL: sql, Do: answer}))
+	}
+	var err, after error
+	if inTx {
+		after = r.pool.InTx(r.Context(), TxOptions{Attempts: 1}, func(ctx context.Context, tx *Tx) error {
+			err = call(ctx, tx)
+			return nil
+		})
+	} else {
+		err = call(r.Context(), r.pool)
+	}
+	require.Error(r, err)
+	seen := 0
+	for _, f := range faults {
+		seen += f.Fired()
+	}
+	assert.Equal(r, 1, seen, "%v", err)
+	assert.False(r, SafeToRetry(err), "%v", err)
+	if inTx {
+		assert.True(r, errors.Is(after, ErrTxAborted) || errors.Is(after, ErrSessionLost), "%v: %v", err, after)
+	}
+}
