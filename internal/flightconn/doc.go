@@ -77,10 +77,11 @@
 // # What is learned
 //
 // Whether the server has CloseSession and each way to cancel, and whether it
-// checks transaction ids, is learned from its answers, once for the Endpoint:
+// checks transaction ids, is learned from its answers, for the Endpoint:
 // UNIMPLEMENTED, or INVALID_ARGUMENT with the words of servers that lack an
 // action, means that it has not, if it is repeated after a harmless question was
-// answered otherwise. ListActions is never asked.
+// answered otherwise. A lack is looked at again after ten minutes. ListActions is
+// never asked.
 //
 // # What it does not do
 //

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/effect"
 )
 
 // Endpoint is one server as all connections of a pool see it: its
@@ -19,8 +20,9 @@ import (
 //
 // It holds no connection: Open hands those out, and their owner closes them
 // before it closes the endpoint. What was learned of the server holds for all
-// of them and is kept for good: a server that is replaced by another version is
-// taken for the same.
+// of them: for good how it treats transactions and runs statements, so that a server
+// that is replaced by another version is taken for the same, and for lackHolds what
+// it lacks.
 type Endpoint struct {
 	cfg          Config
 	capabilities capabilities
@@ -83,7 +85,7 @@ func (e *Endpoint) Close() error {
 // answer it with a constant.
 //
 // It is safe for use by any goroutine, and its zero value knows nothing.
-// Whatever is recorded stays for the life of the endpoint, so that what is
+// txIDs and order stay for the life of the endpoint, so that what is
 // learned of transactions is confirmed before (rpcCall.confirmed). actions has,
 // beside the user's own cancel actions, PollFlightInfo by the kind of the
 // command.
@@ -92,40 +94,62 @@ type capabilities struct {
 	renew        capability
 	cancelInfo   capability
 	cancelQuery  capability
+	transactions capability
 	actions      sync.Map // name of the call -> *capability
 	txIDs        atomic.Int32
 	order        backend.StatementOrder
 }
 
 // Values of capabilities.txIDs: what the server does with the end of a
-// transaction whose id it does not know. It refuses it (checked), confirms it
-// (ignored), or has no transactions to end.
+// transaction whose id it does not know. It refuses it (checked) or confirms it
+// (ignored).
 const (
 	txIDsUnknown int32 = iota
 	txIDsChecked
 	txIDsIgnored
-	txIDsNone // there are no transactions
 )
+
+// lackHolds is how long a call that the server lacks is not tried again. A server of several
+// replicas, one of which is newer, or whose proxy has lost one, may have it all the same.
+const lackHolds = 10 * time.Minute
 
 // capability is whether the server has a call. Until the contrary is known it
 // is tried.
-type capability struct{ missing atomic.Bool }
+type capability struct{ missingSince atomic.Pointer[time.Time] }
 
-func (l *capability) markMissing()    { l.missing.Store(true) }
-func (l *capability) isMissing() bool { return l.missing.Load() }
+func (l *capability) isMissing() bool {
+	since := l.missingSince.Load()
+	return since != nil && time.Since(*since) < lackHolds
+}
+
+func (l *capability) markMissing() {
+	now := time.Now()
+	l.missingSince.Store(&now)
+}
+
+// markPresent takes back what was learned by mistake.
+func (l *capability) markPresent() {
+	if l.missingSince.Load() != nil {
+		l.missingSince.Store(nil)
+	}
+}
 
 // try makes a call that the server may lack. One refusal teaches nothing: the call is
 // missing if it is refused again after confirmed has reported that the server does not
-// refuse everything for a while.
+// refuse everything for a while. A page of a proxy's, which may come for every other
+// RPC, never teaches a lack.
 func (l *capability) try(confirmed func(refusal error) bool, do func() error) error {
 	err := do()
-	if isUnsupported(err) && confirmed(err) {
-		if err = do(); isUnsupported(err) {
+	if isLack(err) && confirmed(err) {
+		if err = do(); isLack(err) {
 			l.markMissing()
 		}
 	}
 	return err
 }
+
+// isLack reports whether err is the server's word that it lacks the call.
+func isLack(err error) bool { return isUnsupported(err) && !effect.IsPage(err) }
 
 // forAction is what is known of a call that has a name of its own. All who ask
 // by one name share one.
@@ -141,8 +165,8 @@ const harmlessTimeout = 250 * time.Millisecond
 // confirmed reports whether the server answers a harmless question otherwise than
 // with err: then what is refused once more is refused for its own sake, and not since
 // the server or what is before it refuses everything for a while. The question costs
-// one round trip, and is put only where something is about to be recorded for the life
-// of the endpoint.
+// one round trip, and is put only where something is about to be recorded for all
+// connections.
 func (r *rpcCall) confirmed(ctx context.Context, err error) bool {
 	other := r.askHarmless(ctx)
 	return ctx.Err() == nil && !sameStatus(other, err)

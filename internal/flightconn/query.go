@@ -196,7 +196,7 @@ func (r *rpcCall) planWithProgress(ctx context.Context, desc *pb.FlightDescripto
 			return info, err
 		}
 		other, otherErr := r.getFlightInfo(ctx, desc, opts...)
-		if !sameStatus(otherErr, err) { // else the server may refuse everything for a while
+		if isLack(err) && !sameStatus(otherErr, err) { // else the server may refuse everything for a while
 			polls.markMissing()
 		}
 		return other, otherErr

@@ -100,7 +100,8 @@ func saysTxGone(err error) bool {
 // after a Begin it is known. A server without transactions is not trusted: it
 // has shown nothing.
 func (c *Conn) RejectsUnknownTx(ctx context.Context) (bool, error) {
-	if known := c.endpoint.capabilities.txIDs.Load(); known != txIDsUnknown {
+	capabilities := &c.endpoint.capabilities
+	if known := capabilities.txIDs.Load(); known != txIDsUnknown || capabilities.transactions.isMissing() {
 		return known == txIDsChecked, nil
 	}
 	ctx, r, err := c.begin(ctx, "RejectsUnknownTx", nil)
@@ -108,13 +109,13 @@ func (c *Conn) RejectsUnknownTx(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer r.end()
-	tx, err := r.beginTx(ctx)
-	if lacksBegin(err) && r.confirmed(ctx, err) {
-		again, other := r.beginTx(ctx)
-		if tx, err = again, other; lacksBegin(err) {
-			c.endpoint.capabilities.txIDs.Store(txIDsNone)
-			return false, nil
-		}
+	var tx backend.TxID
+	err = capabilities.transactions.try(func(refusal error) bool { return lacksBegin(refusal) && r.confirmed(ctx, refusal) }, func() (err error) {
+		tx, err = r.beginTx(ctx)
+		return err
+	})
+	if lacksBegin(err) && capabilities.transactions.isMissing() {
+		return false, nil
 	}
 	if err != nil {
 		return false, r.wrapError(backend.StageExecute, err)
@@ -136,8 +137,9 @@ func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
 	if _, err := c.RejectsUnknownTx(ctx); err != nil {
 		return false, err
 	}
-	known := c.endpoint.capabilities.txIDs.Load()
-	return known == txIDsIgnored || known == txIDsUnknown, nil
+	capabilities := &c.endpoint.capabilities
+	known := capabilities.txIDs.Load()
+	return known == txIDsIgnored || known == txIDsUnknown && !capabilities.transactions.isMissing(), nil
 }
 
 // lacksBegin reports whether the server has no transactions, by its answer to a Begin. A page
@@ -279,6 +281,9 @@ func (r *rpcCall) beginTx(ctx context.Context) (backend.TxID, error) {
 	err := r.conn.sqlAction(r.rpcContext(ctx), r.conn.flight, flightsql.BeginTransactionActionType, &pb.ActionBeginTransactionRequest{}, &reply)
 	if err == nil && len(reply.GetTransactionId()) == 0 {
 		err = malformed("an empty transaction id")
+	}
+	if err == nil {
+		r.conn.endpoint.capabilities.transactions.markPresent()
 	}
 	return backend.TxID(reply.GetTransactionId()), err
 }
