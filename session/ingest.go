@@ -17,7 +17,7 @@ import (
 
 // Ingest loads rows into a table, in bulk, inside the open transaction if
 // there is one. It returns how many were stored, or -1 when the server does
-// not tell. It does not release rows. Servers without bulk ingestion fail it
+// not tell; fewer than rows has is the server's word, and no error. It does not release rows. Servers without bulk ingestion fail it
 // with FaultUnsupported.
 //
 // Where rows fails, Ingest fails with its error, whatever was stored before; the

@@ -42,7 +42,7 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 	}
 	e := newEncoder(desc, rows.Schema(), c.cfg().RequestLimit, compression(opts.Compression)...)
 	defer e.close()
-	n, err := r.putCount(ctx, e.source(ctx, rows))
+	n, err := r.putCount(ctx, e.source(ctx, rows), readsEnd)
 	if err != nil {
 		return 0, r.wrapError(backend.StageExecute, err)
 	}

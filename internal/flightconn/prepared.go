@@ -110,7 +110,9 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call ba
 		return 0, err
 	}
 	defer r.end()
+	must := readsAll
 	if params == nil { // servers expect a schema even so
+		must = readsCommand
 		params = array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 0)
 		defer params.Release()
 	}
@@ -118,7 +120,7 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call ba
 	if err != nil {
 		return 0, r.wrapError(backend.StagePrepare, err)
 	}
-	n, err := r.putCount(ctx, fixedMessages(messages...))
+	n, err := r.putCount(ctx, fixedMessages(messages...), must)
 	if err != nil {
 		return 0, r.wrapError(backend.StageExecute, err)
 	}
@@ -161,7 +163,7 @@ func (p *prepared) bind(ctx context.Context, r *rpcCall, handle []byte, params a
 	if err != nil {
 		return nil, err
 	}
-	answers, err := r.put(ctx, fixedMessages(messages...))
+	answers, err := r.put(ctx, fixedMessages(messages...), readsAll)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func (c *Conn) Update(ctx context.Context, sql string, call backend.Call) (int64
 	if err != nil {
 		return 0, r.wrapError(backend.StageExecute, err)
 	}
-	n, err := r.putCount(ctx, fixedMessages(&putMessage{desc: desc}))
+	n, err := r.putCount(ctx, fixedMessages(&putMessage{desc: desc}), readsCommand)
 	if err != nil {
 		return 0, r.wrapError(backend.StageExecute, err)
 	}
@@ -49,9 +49,18 @@ func fixedMessages(messages ...*putMessage) messageSource {
 	}
 }
 
+// mustRead is what a server has to have read when it says that all went well.
+type mustRead uint8
+
+const (
+	readsCommand mustRead = iota // the first message: the others hold nothing
+	readsAll                     // all messages
+	readsEnd                     // all messages, and that there are no more
+)
+
 // put sends the messages and returns the answers. The first message is made
 // before the RPC. The stream is read to its end, which alone says that all went
-// well, and only if everything was sent before: a server that ends it earlier has
+// well, and only if what must be read was sent before: a server that ends it earlier has
 // not read the rest, whatever it says.
 //
 // INVARIANT: of several messages, the answers are read while they are sent. A
@@ -60,13 +69,14 @@ func fixedMessages(messages ...*putMessage) messageSource {
 //
 // An error while messages are sent returns no answers: the goroutine that reads
 // them may still be at it then, until the end of the call.
-func (r *rpcCall) put(ctx context.Context, messages messageSource) (putAnswers, error) {
+func (r *rpcCall) put(ctx context.Context, messages messageSource, must mustRead) (putAnswers, error) {
 	var answers putAnswers
 	message, err := messages()
 	if err != nil {
 		return answers, err
 	}
-	stream, err := r.conn.flight.DoPut(r.statementContext(ctx))
+	rpc := r.statementContext(ctx)
+	stream, err := r.conn.flight.DoPut(rpc)
 	if err != nil {
 		return answers, err
 	}
@@ -74,7 +84,7 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource) (putAnswers, 
 	endedEarly := false
 	for message != nil {
 		if err := r.sendPut(stream, message); eof.Reached(err) {
-			endedEarly = true // the server has answered already: Recv has it
+			endedEarly = must > readsCommand // the server has answered already: Recv has it
 			break
 		} else if err != nil {
 			return putAnswers{}, err
@@ -87,6 +97,7 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource) (putAnswers, 
 			received = callback.Go(callback.NoValue(func() error { return answers.receive(stream) })) // the end of the call ends it
 		}
 	}
+	endedEarly = endedEarly || must == readsEnd && rpc.trailed.Load()
 	if err := stream.CloseSend(); err != nil {
 		return putAnswers{}, err
 	}
@@ -145,8 +156,8 @@ func (a *putAnswers) receive(stream pb.FlightService_DoPutClient) error {
 // putCount is put for commands that are answered by a row count. It is -1 when
 // the server does not tell: whether several counts add up or are so far is not
 // known. A server that gives -1, or anything below, does not tell either.
-func (r *rpcCall) putCount(ctx context.Context, messages messageSource) (int64, error) {
-	answers, err := r.put(ctx, messages)
+func (r *rpcCall) putCount(ctx context.Context, messages messageSource, must mustRead) (int64, error) {
+	answers, err := r.put(ctx, messages, must)
 	if err != nil {
 		return 0, err
 	}
