@@ -111,3 +111,16 @@ func refusedMidway(r *rig, sql string, at []testserver.Point, answer testserver.
 		assert.True(r, errors.Is(after, ErrTxAborted) || errors.Is(after, ErrSessionLost), "%v: %v", err, after)
 	}
 }
+
+// A proxy without a server behind it answers everything by a page: that shows no session.
+func TestAPageIsNoAnswerToThePoolsPing(t *testing.T) {
+	for _, text := range []string{"unexpected HTTP status code received from server: 404 (Not Found)", "transport: the server has answered with HTTP status 404 and content type \"text/html\": it speaks no gRPC there"} {
+		inBubble(t, testserver.Strict(), Config{MaxSize: 2}, func(r *rig) {
+			require.NoError(r, r.pool.Ping(r.Context()))
+			fault := r.srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, Do: testserver.Fail(codes.Unimplemented, text)})
+			require.Error(r, r.pool.Ping(r.Context()))
+			fault.Clear()
+			require.NoError(r, r.pool.Ping(r.Context()))
+		})
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/effect"
 )
 
 // serverName is Flight SQL's code of the server's name in SqlInfo.
@@ -44,8 +45,12 @@ func CheckSession(ctx context.Context, c backend.Conn, sql string) error {
 	}
 }
 
-// refusesSQL reports whether err is a server's judgement of the statement.
+// refusesSQL reports whether err is a server's judgement of the statement. A page of HTTP may be
+// a proxy's that has no server behind it.
 func refusesSQL(err error) bool {
+	if effect.IsPage(err) {
+		return false
+	}
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented:
 		return true

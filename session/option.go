@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -77,10 +78,11 @@ func (s *SessionHandle) rememberOption(ctx context.Context, key string) error {
 // checkTxAfterRefusal finds out, where the server has refused what is no statement,
 // whether an open transaction has outlived that. It returns err, or what has become of
 // the session. Servers differ in whether the refusal of an option, or of a ping, aborts
-// the transaction, and a COMMIT of one that is aborted may be confirmed.
+// the transaction, and a COMMIT of one that is aborted may be confirmed. A page of HTTP may
+// stand in place of a refusal.
 func (s *SessionHandle) checkTxAfterRefusal(ctx context.Context, err error) error {
 	tx := s.txState()
-	if tx.phase != txOpen || backend.FaultIn(err) != backend.FaultStatement {
+	if tx.phase != txOpen || backend.FaultIn(err) != backend.FaultStatement && !effect.IsPage(err) {
 		return err
 	}
 	probe := s.runProbeInTx(ctx, tx.id)

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
@@ -157,7 +158,7 @@ func (s *SessionHandle) tellsNoPlace(ctx context.Context) (bool, error) {
 		}
 		return false, err
 	}
-	if _, err := s.runStateQuery(ctx, namespaceQuery, backend.Call{}); err == nil || !backend.FaultIn(err).KeepsConn() {
+	if _, err := s.runStateQuery(ctx, namespaceQuery, backend.Call{}); err == nil || !backend.FaultIn(err).KeepsConn() || effect.IsPage(err) {
 		return false, err
 	}
 	s.policy.nonMovingInserts.add(namespaceUnsupported)

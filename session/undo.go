@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
@@ -278,7 +279,7 @@ func (s *SessionHandle) dropPivotTypes(ctx context.Context) error {
 			row, err = s.runStateQuery(ctx, pivotTypesQuery, backend.Call{})
 		}
 		switch {
-		case err != nil && backend.FaultIn(err).KeepsConn() && !s.policy.answeredQueries.has(pivotTypesQuery.key):
+		case err != nil && backend.FaultIn(err).KeepsConn() && !effect.IsPage(err) && !s.policy.answeredQueries.has(pivotTypesQuery.key):
 			return nil
 		case err != nil || row[0].text == "0":
 			return err
