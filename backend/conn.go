@@ -152,6 +152,10 @@ type Call struct {
 	// reached a server that executes it is not sent to a second one.
 	MayChange bool
 
+	// ChangesSeveral says besides that it changes several things, by the statements of a text or
+	// the rows of its parameters: whatever a server refuses it by, some of it may be done.
+	ChangesSeveral bool
+
 	// Prove, when not nil, recognises the session, by calls of the Conn, for an Update, or the
 	// Prepare of one, outside of transactions. A Conn that may be led to another session
 	// unseen calls it, and runs the statement in that session or not at all. Others ignore it.

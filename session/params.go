@@ -71,7 +71,5 @@ func (c *call) retainParams(params parameters) {
 		c.onEnd = append(c.onEnd, params.batch.Release)
 		c.manyExecutions = params.batch.NumRows() > 1
 	}
-	if c.changesSeveral() {
-		c.backendCall.Progress = nil // a poll that is refused is followed by another call
-	}
+	c.backendCall.ChangesSeveral = c.changesSeveral()
 }

@@ -20,7 +20,7 @@ import (
 // caller and Conn.Lost tell.
 //
 // sends is used by any goroutine; the rest does not change after begin, but for
-// info.needsSession, and mayChange, which is set before the statement is planned.
+// info.needsSession, mayChange and changesSeveral, which are set before the statement is planned.
 type rpcCall struct {
 	conn   *Conn
 	op     string
@@ -29,7 +29,7 @@ type rpcCall struct {
 	cancel context.CancelFunc
 	caller contextEnd // of the caller's context; the RPCs run on one of their own
 
-	mayChange bool // the statement may change something
+	mayChange, changesSeveral bool // see backend.Call
 }
 
 // contextEnd tells of a context how it ended, and when it will.

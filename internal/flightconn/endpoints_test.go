@@ -349,6 +349,8 @@ func TestAChangeIsExecutedAtOneLocation(t *testing.T) {
 		"a change":                     {status.Error(codes.Unavailable, "lost"), backend.Call{MayChange: true}, 1, true},
 		"a change, and too much of it": {status.Error(codes.ResourceExhausted, "no memory"), backend.Call{MayChange: true}, 1, true},
 		"a credential is refused":      {status.Error(codes.Unauthenticated, "who are you?"), backend.Call{MayChange: true}, 2, false},
+		"a credential ends midway":     {status.Error(codes.Unauthenticated, "who are you?"), backend.Call{MayChange: true, ChangesSeveral: true}, 1, true},
+		"there is no such RPC midway":  {status.Error(codes.Unimplemented, "not implemented"), backend.Call{MayChange: true, ChangesSeveral: true}, 1, true},
 		"there is no such RPC":         {status.Error(codes.Unimplemented, "no DoGet"), backend.Call{MayChange: true}, 2, false},
 		"a page for a credential":      {status.Error(codes.Unauthenticated, "transport: the server has answered with HTTP status 401 and content type \"text/html\""), backend.Call{MayChange: true}, 1, true},
 		"a page for no RPC":            {status.Error(codes.Unimplemented, "unexpected HTTP status code received from server: 404 (Not Found)"), backend.Call{MayChange: true}, 1, true},

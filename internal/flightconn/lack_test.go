@@ -34,7 +34,9 @@ func (p *flapping) refuse() error {
 func (p *flapping) server() *fake {
 	p.tried = map[string]int{}
 	return &fake{
-		info: func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error) { return answer(int64Schema), p.refuse() },
+		info: func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+			return answer(int64Schema), p.refuse()
+		},
 		action: func(a *pb.Action, s pb.FlightService_DoActionServer) error {
 			if err := p.refuse(); err != nil {
 				return err

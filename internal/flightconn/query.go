@@ -186,8 +186,8 @@ const (
 // server that lacks it costs one round trip, once for the endpoint. opts go
 // with GetFlightInfo alone.
 func (r *rpcCall) planWithProgress(ctx context.Context, desc *pb.FlightDescriptor, kind string, call backend.Call, opts ...grpc.CallOption) (*Info, error) {
-	r.mayChange = call.MayChange
-	if call.Progress == nil {
+	r.mayChange, r.changesSeveral = call.MayChange, call.ChangesSeveral
+	if call.Progress == nil || call.ChangesSeveral { // a poll that the server lacks is followed by another call
 		return r.getFlightInfo(ctx, desc, opts...)
 	}
 	if polls := r.conn.endpoint.capabilities.forAction("PollFlightInfo " + kind); !polls.isMissing() {

@@ -203,7 +203,8 @@ type rowSource struct {
 // which is this connection, the error stays as it was.
 //
 // INVARIANT: a ticket that may have run a change is redeemed at no other location. One that
-// the server has refused with the credential or the RPC itself has run nothing.
+// the server has refused with the credential or the RPC itself has run nothing, but for one of
+// several changes, of which that may be the answer to the second.
 //
 // endpoint comes from the server and is judged as such: without a ticket it is
 // a malformed reply.
@@ -233,7 +234,7 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, pre
 			return none, withExpiry(endpoint, err)
 		}
 		failures.add(uri, err, own)
-		if r.mayChange && asked && !turnedAway(err) {
+		if r.mayChange && asked && (r.changesSeveral || !turnedAway(err)) {
 			tried = i + 1
 			break
 		}
