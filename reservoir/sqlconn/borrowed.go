@@ -24,6 +24,8 @@ type borrowedConn struct {
 	forBorrower bool          // for a borrower, not for our own checks
 	ended       chan struct{} // closed by the first Close; nil: it is ours
 	closes      atomic.Int32
+	openRows    atomic.Int32
+	openTx      atomic.Int32
 
 	// database/sql makes one call at a time.
 	trace   Trace       // nil: nobody is told
@@ -122,7 +124,8 @@ func (l *borrowedConn) query(ctx context.Context, call *tracedCall, run func(ctx
 	if call != nil {
 		call.outcome.Answered = time.Since(call.began)
 	}
-	return &borrowedRows{rows, l, ctx, stop, call}, nil
+	l.openRows.Add(1)
+	return &borrowedRows{Rows: rows, l: l, ctx: ctx, stop: stop, call: call}, nil
 }
 
 func (e execer) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
@@ -251,6 +254,9 @@ func runCounted[T any](ctx context.Context, l *borrowedConn, call *tracedCall, r
 	began := time.Now()
 	v, err := catchPanic(l.conn, run)
 	returned = true
+	if err == nil && l.conn.refused.Load() {
+		l.conn.refused.Store(false)
+	}
 	if !errors.Is(err, driver.ErrSkip) {
 		l.count(time.Since(began), err)
 	}
@@ -273,10 +279,19 @@ func (l *borrowedConn) count(took time.Duration, err error) {
 }
 
 // recordError remembers an error that tells the end of the connection: whichever call
-// of a borrower's the driver answers with it.
+// of a borrower's the driver answers with it. It gives what database/sql is to see of it.
 func (l *borrowedConn) recordError(ctx context.Context, err error) error {
-	if err != nil && !errors.Is(err, driver.ErrSkip) {
+	l.record(ctx, err, l.openRows.Load() > 0)
+	return l.hideBadConn(err)
+}
+
+// record is told whether rows are open beside what has failed.
+func (l *borrowedConn) record(ctx context.Context, err error, besideRows bool) {
+	switch {
+	case err == nil || errors.Is(err, driver.ErrSkip):
+	case besideRows && refusedByBusyDriver(l.conn, err):
+		l.conn.refused.Store(true)
+	default:
 		l.conn.recordFailure(ctx, err)
 	}
-	return err
 }

@@ -108,13 +108,22 @@ type borrowedRows struct {
 	ctx  context.Context    //nolint:containedctx // of the query
 	stop context.CancelFunc // nil: the query has no time
 	call *tracedCall
+
+	closed bool // and counted no more
 }
 
 func (r *borrowedRows) Close() error {
 	if r.stop != nil {
 		defer r.stop()
 	}
-	err := r.run(r.Rows.Close)
+	err := catchPanicError(r.l.conn, r.Rows.Close)
+	if !r.closed {
+		r.closed = true
+		r.l.openRows.Add(-1)
+	}
+	if err != io.EOF { //nolint:errorlint // the end of rows is io.EOF itself
+		err = r.l.recordError(r.ctx, err)
+	}
 	if r.call != nil {
 		r.call.finish(cmp.Or(r.call.outcome.Err, err))
 		r.call = nil
@@ -140,13 +149,13 @@ func (r *borrowedRows) NextResultSet() error {
 	return io.EOF
 }
 
-// run makes a call of the driver's rows.
+// run makes a call of the driver's rows that does not end them.
 func (r *borrowedRows) run(call func() error) error {
 	err := catchPanicError(r.l.conn, call)
-	if err == io.EOF { //nolint:errorlint // the end of rows is io.EOF itself
-		return err
+	if err != io.EOF { //nolint:errorlint // the end of rows is io.EOF itself
+		r.l.record(r.ctx, err, r.l.openRows.Load() > 1)
 	}
-	return r.l.recordError(r.ctx, err)
+	return err
 }
 
 func (r *borrowedRows) ColumnTypeScanType(index int) reflect.Type {

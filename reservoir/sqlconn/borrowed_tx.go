@@ -26,6 +26,7 @@ func (l *borrowedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driv
 	if err != nil {
 		return nil, l.recordError(limited, err)
 	}
+	l.openTx.Add(1)
 	return borrowedTx{ctx, tx, l}, nil
 }
 
@@ -71,9 +72,10 @@ func (t borrowedTx) end(ctx context.Context, op string, run func() error) (err e
 	if t.ctx.Err() != nil {
 		ctx = t.ctx // whose end the driver may have closed the connection for
 	}
-	_ = t.l.recordError(ctx, err)
+	t.l.openTx.Add(-1)
+	recorded := t.l.recordError(ctx, err)
 	if t.l.conn.abandonedCall.Load() != nil {
 		return fmt.Errorf("sqlconn: %s was not answered in time, whether it was carried out is not known: %w", strings.ToUpper(op), err)
 	}
-	return err
+	return recorded
 }

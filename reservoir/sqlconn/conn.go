@@ -35,6 +35,7 @@ type Conn struct {
 	lost          atomic.Pointer[error]
 	cannotReset   atomic.Bool                   // a statement ran that Reset cannot take back
 	needsReset    atomic.Bool                   // one ran that Reset has to take something back of
+	refused       atomic.Bool                   // the driver took no call beside open rows, and has answered none since
 	abandonedCall atomic.Pointer[chan struct{}] // closed when a call returns that was given up
 }
 
@@ -78,7 +79,7 @@ func (c *Conn) Lost() error {
 	}
 	// It died while rows were read, or in between: whether the server is to blame
 	// cannot be told once the context has ended, so it is not blamed.
-	if latest := c.latestStatement.Load(); latest != nil && latest.ctxErr() != nil {
+	if latest := c.latestStatement.Load(); c.refused.Load() || latest != nil && latest.ctxErr() != nil {
 		return errClosedByDriver
 	}
 	return driver.ErrBadConn
@@ -163,7 +164,7 @@ func Raw(conn *sql.Conn, f func(driverConn any) error) error {
 			if err != nil && Broken(err) {
 				l.conn.lost.CompareAndSwap(nil, &err)
 			}
-			return err
+			return l.hideBadConn(err)
 		}
 		return f(wrapper)
 	})

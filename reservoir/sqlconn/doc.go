@@ -30,8 +30,16 @@
 // Reset rolls back, asks the driver to reset its session and runs the Kind's
 // statements. MySQL and MariaDB have no statement that takes everything back.
 // There a connection comes back for reuse only when all statements of the loan
-// are known to leave nothing behind, and is closed otherwise. Stored functions and
-// triggers are taken to leave nothing: one that sets user variables does.
+// are known to leave nothing behind but what functions like LAST_INSERT_ID() tell,
+// which is taken back, and is closed otherwise. Stored functions, triggers and the
+// defaults of columns are taken to leave nothing: one that sets user variables does, and
+// one that takes from a sequence.
+//
+// # Calls beside open rows
+//
+// Most drivers take one call at a time. What is called while rows are open fails then, at
+// once, and may cost the connection. Its error is not driver.ErrBadConn, with which
+// database/sql would wait for the rows before the call returns; Broken knows it.
 //
 // # Deadlines
 //

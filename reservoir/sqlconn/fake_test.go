@@ -1,11 +1,13 @@
 package sqlconn_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +28,8 @@ type server struct {
 	started   time.Time     // of a session's life: zero is long ago
 	noUptime  error         // the answer to the question for it
 	stuckEnds chan struct{} // COMMIT and ROLLBACK wait for it
+
+	fail map[string]error // the answers of sessions that are opened from now on
 }
 
 func (s *server) Connect(context.Context) (driver.Conn, error) {
@@ -37,7 +41,10 @@ func (s *server) Connect(context.Context) (driver.Conn, error) {
 	if s.refuse != nil {
 		return nil, s.refuse
 	}
-	c := &session{fail: map[string]error{}, number: int64(len(s.conns) + 7), server: "here"}
+	c := &session{fail: maps.Clone(s.fail), number: int64(len(s.conns) + 7), server: "here"}
+	if c.fail == nil {
+		c.fail = map[string]error{}
+	}
 	c.deaf, c.of = s.deaf, s
 	if s.moves {
 		c.server = fmt.Sprint("server of ", c.number)
@@ -91,6 +98,13 @@ func (s *session) IsValid() bool {
 	return !s.dead
 }
 
+// setBusy has the driver say that it is not valid, as one does while rows are open.
+func (s *session) setBusy(busy bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dead = busy
+}
+
 // slow is a statement that ends with its context, and the connection with it.
 const slow = "SLOW"
 
@@ -131,10 +145,12 @@ func (s *session) Close() error {
 	return nil
 }
 
-func (s *session) Prepare(string) (driver.Stmt, error) { return nil, errors.New("no statements here") }
-func (s *session) Begin() (driver.Tx, error)           { return tx{s}, s.did("BEGIN") }
-func (s *session) Ping(context.Context) error          { return s.did("ping") }
-func (s *session) ResetSession(context.Context) error  { return s.did("reset session") }
+func (s *session) Prepare(string) (driver.Stmt, error) {
+	return nil, cmp.Or(s.did("prepare"), errors.New("no statements here"))
+}
+func (s *session) Begin() (driver.Tx, error)          { return tx{s}, s.did("BEGIN") }
+func (s *session) Ping(context.Context) error         { return s.did("ping") }
+func (s *session) ResetSession(context.Context) error { return s.did("reset session") }
 
 func (s *session) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
 	return driver.RowsAffected(1), errors.Join(s.did(query), s.transact(query), s.slow(ctx, query))

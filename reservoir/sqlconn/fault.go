@@ -21,6 +21,9 @@ func Broken(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
+	if hidden := new(badConnError); errors.As(err, &hidden) {
+		return true
+	}
 	for _, gone := range []error{driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, gone) {
 			return true

@@ -15,9 +15,9 @@ import (
 )
 
 // errClosedByDriver is why a connection is lost that its driver closed because a
-// statement's context ended. It says nothing about the server, so it wraps
-// neither the context's error nor driver.ErrBadConn.
-var errClosedByDriver = errors.New("sqlconn: the driver closed the connection when the context of a statement ended")
+// statement's context ended, or because of a call beside open rows. It says nothing about
+// the server, so it wraps neither the context's error nor driver.ErrBadConn.
+var errClosedByDriver = errors.New("sqlconn: the driver closed the connection when the context of a statement ended, or at a call made while rows were open")
 
 // killTimeout bounds an attempt to stop a statement on the server.
 const killTimeout = 5 * time.Second
@@ -37,7 +37,7 @@ func (c *Conn) setLatest(ctx context.Context) {
 // statement that a driver has given up goes on at the server, so it is stopped.
 func (c *Conn) recordFailure(ctx context.Context, err error) {
 	switch {
-	case endedByContext(ctx, err) && (Broken(err) || !c.valid()):
+	case (endedByContext(ctx, err) || c.refused.Load()) && (Broken(err) || !c.valid()):
 		err = errClosedByDriver
 	case Broken(err):
 	case c.valid():
@@ -112,7 +112,11 @@ func (c *Conn) killSession(ctx context.Context) {
 		if err := t.checkUptime(ctx, other, c.openedAt); err != nil {
 			return err
 		}
-		return t.run(ctx, other, fmt.Sprintf(t.cfg.Kind.StopSQL, c.sessionID))
+		err = t.run(ctx, other, fmt.Sprintf(t.cfg.Kind.StopSQL, c.sessionID))
+		if gone := t.cfg.Kind.IsSessionGone; err != nil && gone != nil && gone(err) {
+			return nil
+		}
+		return err
 	}()
 	if t.cfg.Stopped != nil {
 		t.cfg.Stopped(err)

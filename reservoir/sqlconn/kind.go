@@ -38,6 +38,9 @@ type Kind struct {
 	// second connection, which exists for that moment beside all others. Empty:
 	// the driver itself stops statements.
 	IdentifySQL, StopSQL string
+	// IsSessionGone says of an error of StopSQL that there is no such session any more:
+	// what was to be stopped has ended. Nil: no error says so.
+	IsSessionGone func(err error) bool
 	// UptimeSQL asks for how many whole seconds the server has run, in the last column
 	// of its row. A server that was restarted counts its sessions from the beginning:
 	// nothing is ended on one that has run for less long than the session, by more than
@@ -63,11 +66,14 @@ var (
 			"LOOP EXECUTE 'DEALLOCATE ' || quote_ident(s); END LOOP; END $$",
 	}}
 
-	// MySQL is also MariaDB.
+	// MySQL is also MariaDB. What an INSERT leaves for LAST_INSERT_ID(), ROW_COUNT(),
+	// FOUND_ROWS() and SHOW WARNINGS is taken back; reads are spared that, though they may
+	// leave warnings.
 	MySQL = Kind{
 		Name: "mysql", RollbackSQL: rollbackSQL, Resettable: mysqlResettable, IsConnLost: isMySQLConnLost,
+		ResetSQL: []string{"SELECT LAST_INSERT_ID(0) FROM (SELECT 1) AS d"}, LeavesNoState: mysqlLeavesNoState,
 		IdentifySQL: "SELECT CONNECTION_ID(), CONCAT_WS(':', @@hostname, @@port, @@server_id)", StopSQL: "KILL %s",
-		UptimeSQL: "SHOW GLOBAL STATUS LIKE 'Uptime'",
+		UptimeSQL: "SHOW GLOBAL STATUS LIKE 'Uptime'", IsSessionGone: isMySQLSessionGone,
 	}
 
 	// SQLServer is reset by its driver, together with the next statement.
@@ -123,18 +129,34 @@ func leadingWord(s string) string {
 	return s
 }
 
-// mysqlResettable knows reads and changes of data. Whatever may touch a variable
-// or a lock by name is not among them, be it only in a comment.
+// mysqlResettable knows reads and changes of data. Whatever may touch a variable, a lock
+// by name, or what the session last took from a sequence is not among them, be it only in
+// a comment.
 func mysqlResettable(sql string) bool {
 	verb, upper, single := firstWord(sql)
-	if !single || strings.Contains(upper, "@") || strings.Contains(upper, "GET_LOCK") {
+	if !single || strings.Contains(upper, "@") || strings.Contains(upper, "GET_LOCK") || takesFromSequence(upper) {
 		return false
 	}
-	return slices.Contains(mysqlResettableVerbs, verb)
+	return slices.Contains(mysqlReadVerbs, verb) || slices.Contains(mysqlWriteVerbs, verb)
 }
 
-var mysqlResettableVerbs = []string{
-	"SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "VALUES", "EXPLAIN", "SHOW", "BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE",
+// mysqlLeavesNoState knows reads that set nothing that functions of the session tell.
+func mysqlLeavesNoState(sql string) bool {
+	verb, upper, single := firstWord(sql)
+	return single && slices.Contains(mysqlReadVerbs, verb) && !strings.Contains(upper, "LAST_INSERT_ID") && !strings.Contains(upper, "FOUND_ROWS")
+}
+
+var (
+	mysqlReadVerbs = []string{
+		"SELECT", "VALUES", "EXPLAIN", "SHOW", "BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE",
+	}
+	mysqlWriteVerbs = []string{"INSERT", "UPDATE", "DELETE", "REPLACE", "WITH"}
+)
+
+// takesFromSequence looks for NEXTVAL and NEXT VALUE FOR.
+func takesFromSequence(upper string) bool {
+	return strings.Contains(upper, "NEXTVAL") ||
+		strings.Contains(upper, "NEXT") && strings.Contains(strings.Join(strings.Fields(upper), " "), "NEXT VALUE FOR")
 }
 
 // isMySQLConnLost knows mysql.ErrInvalidConn by its text, for the package need not be there.
@@ -148,6 +170,9 @@ func isMySQLConnLost(err error) bool {
 	}
 	return false
 }
+
+// isMySQLSessionGone knows ER_NO_SUCH_THREAD by the text of the driver's error.
+func isMySQLSessionGone(err error) bool { return strings.Contains(err.Error(), "Error 1094 ") }
 
 // dsqlLeavesNoState knows reads, changes of data and of the schema.
 func dsqlLeavesNoState(sql string) bool {

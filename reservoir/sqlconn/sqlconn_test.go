@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,6 +143,7 @@ func TestMySQLReusesOnlyWhatIsKnownToLeaveNothing(t *testing.T) {
 	for query, reused := range map[string]bool{
 		"SELECT 1": true, " (select 1)": true, "INSERT INTO t VALUES (1)": true, "insert into t values (1);": true, "START TRANSACTION": true,
 		"SET NAMES latin1": false, "SELECT @x := 1": false, "SELECT get_lock('a', 1)": false, "CREATE TEMPORARY TABLE t (a int)": false,
+		"SELECT NEXTVAL(s)": false, "select next\n value for s": false, "SELECT next_value FROM t": true,
 		"USE other": false, "SELECT 1; SET autocommit = 0": false, "/* hello */ SELECT 1": false, "": false,
 	} {
 		bubble(t, sqlconn.Config{Kind: sqlconn.MySQL}, func(t *testing.T, _ *server, target *sqlconn.Lifecycle) {
@@ -152,6 +154,25 @@ func TestMySQLReusesOnlyWhatIsKnownToLeaveNothing(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, sqlconn.Return(t.Context(), conn))
 			require.Equal(t, reused, target.Reset(t.Context(), c) == nil, "%q", query)
+		})
+	}
+}
+
+// What functions of the session tell is taken back where a statement may have set it.
+func TestMySQLForgetsTheLastInsertIDAfterWrites(t *testing.T) {
+	for query, forgets := range map[string]bool{
+		"SELECT 1": false, "BEGIN": false, "SHOW TABLES": false, "INSERT INTO t VALUES (1)": true, "REPLACE t VALUES (1)": true,
+		"UPDATE t SET n = last_insert_id(n + 1)": true, "SELECT last_insert_id(7)": true, "SELECT SQL_CALC_FOUND_ROWS * FROM t": true,
+	} {
+		bubble(t, sqlconn.Config{Kind: sqlconn.MySQL}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
+			c := open(t, target)
+			conn, err := c.Lend(t.Context())
+			require.NoError(t, err)
+			_, err = conn.ExecContext(t.Context(), query)
+			require.NoError(t, err)
+			require.NoError(t, sqlconn.Return(t.Context(), conn))
+			require.NoError(t, target.Reset(t.Context(), c))
+			require.Equal(t, forgets, slices.Contains(s.session(0).seen(), sqlconn.MySQL.ResetSQL[0]), query)
 		})
 	}
 }

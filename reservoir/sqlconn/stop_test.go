@@ -70,6 +70,27 @@ func TestAStopThatIsNotAnsweredIsNotItselfStopped(t *testing.T) {
 	})
 }
 
+// A session that notices the end of its socket has ended before it is stopped.
+func TestASessionThatHasEndedByItselfIsStopped(t *testing.T) {
+	for answer, want := range map[string]string{
+		"Error 1094 (HY000): Unknown thread id: 7":              "",
+		"Error 1095 (HY000): You are not owner of thread 1094 ": "1095",
+	} {
+		told := errors.New("nobody was told")
+		bubble(t, sqlconn.Config{Kind: sqlconn.MySQL, Stopped: func(err error) { told = err }}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
+			s.fail = map[string]error{"KILL 7": errors.New(answer)}
+			c := open(t, target)
+			giveUp(t, c, exec)
+			require.NoError(t, target.Close(c))
+			if want == "" {
+				require.NoError(t, told)
+				return
+			}
+			require.ErrorContains(t, told, want)
+		})
+	}
+}
+
 // The number of a session on one server may be somebody else's on another.
 func TestNothingIsStoppedOnAnotherServer(t *testing.T) {
 	var told error

@@ -88,6 +88,35 @@ func TestAStatementThatCannotBeStoppedIsLogged(t *testing.T) {
 	require.Contains(t, log.String(), "server=maria user=ann")
 }
 
+// The driver closes its connection at a call beside open rows, and calls that a bad
+// connection: the call returns, and the server is not blamed.
+func TestACallBesideOpenRowsIsNoFaultOfTheServers(t *testing.T) {
+	server, err := localdeps.StartMariaDB(t.Context(), localdeps.MariaDBOptions{})
+	require.NoError(t, err)
+	defer server.Close()
+	r := registry.New()
+	defer func() { require.NoError(t, r.Close(t.Context())) }()
+	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
+		CREATE SERVER maria FOREIGN DATA WRAPPER mariadb_fdw OPTIONS (host '%s', port '%d', dbname 'test', failure_threshold '1');
+		CREATE USER MAPPING FOR ann SERVER maria OPTIONS (user 'root')`, server.Host, server.Port)))
+	for range 3 {
+		borrow(t, r, "ann", func(c *sql.Conn) {
+			rows, err := c.QueryContext(t.Context(), "SELECT seq FROM seq_1_to_100000")
+			require.NoError(t, err)
+			defer rows.Close() //nolint:errcheck // they have failed
+			require.True(t, rows.Next())
+			_, err = c.ExecContext(t.Context(), "DO 1")
+			require.Error(t, err)
+			for rows.Next() {
+				continue
+			}
+			require.Error(t, rows.Err())
+		})
+		require.True(t, r.Healthy("maria"))
+	}
+	require.Zero(t, r.Stats().ConnectionErrors)
+}
+
 func borrow(t *testing.T, r *registry.Registry, user string, f func(c *sql.Conn)) {
 	c, err := r.Acquire(t.Context(), "maria", user)
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 func TestNothingOfASessionIsLeftForTheNextBorrower(t *testing.T) {
 	r := newRig(t, nil)
 	admin := r.admin()
-	for _, s := range []string{"CREATE TABLE t (n INT PRIMARY KEY) ENGINE=InnoDB", "CREATE DATABASE other"} {
+	for _, s := range []string{"CREATE TABLE t (n INT PRIMARY KEY) ENGINE=InnoDB", "CREATE DATABASE other", "CREATE SEQUENCE s", "CREATE TABLE numbered (n INT PRIMARY KEY AUTO_INCREMENT, m INT)"} {
 		_, err := admin.ExecContext(t.Context(), s)
 		require.NoError(t, err)
 	}
@@ -35,10 +35,17 @@ func TestNothingOfASessionIsLeftForTheNextBorrower(t *testing.T) {
 		{"SET NAMES latin1", "SELECT @@character_set_client", "utf8mb4", false},
 		{"SET SESSION TRANSACTION READ ONLY", "SELECT @@tx_read_only", "0", false},
 		{"LOCK TABLES t READ", "SELECT COUNT(*) FROM mysql.user WHERE User = 'nobody'", "0", false},
-		{"DO GET_LOCK('mine', 0)", "SELECT IS_FREE_LOCK('mine')", "1", false},
-		{"SELECT GET_LOCK('mine', 0)", "SELECT IS_FREE_LOCK('mine')", "1", false},
+		{"DO GET_LOCK('mine', 0)", "SELECT GET_LOCK('mine', 10)", "1", false},
+		{"SELECT GET_LOCK('mine', 0)", "SELECT GET_LOCK('mine', 10)", "1", false},
 		{"USE other", "SELECT DATABASE()", "test", false},
 		{"PREPARE mine FROM 'SELECT 1'", "SELECT COUNT(*) FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME = 'COM_STMT_PREPARE' AND VARIABLE_VALUE > 0", "0", false},
+		{"INSERT INTO numbered (m) VALUES (7)", "SELECT LAST_INSERT_ID()", "0", true},
+		{"UPDATE numbered SET m = LAST_INSERT_ID(m + 100)", "SELECT LAST_INSERT_ID()", "0", true},
+		{"SELECT LAST_INSERT_ID(77)", "SELECT LAST_INSERT_ID()", "0", true},
+		{"SELECT SQL_CALC_FOUND_ROWS seq FROM seq_1_to_50 LIMIT 3", "SELECT FOUND_ROWS()", "1", true},
+		{"INSERT IGNORE INTO t VALUES (1), (1)", "SELECT @@warning_count", "0", true},
+		{"SELECT NEXTVAL(s)", "SELECT COALESCE(LASTVAL(s), '-')", "-", false},
+		{"SELECT NEXT  VALUE FOR s", "SELECT COALESCE(LASTVAL(s), '-')", "-", false},
 		{"BEGIN NOT ATOMIC SET @mine = 'left'; END", "SELECT COALESCE(@mine, '-')", "-", false},
 	} {
 		first := r.use(func(conn *sql.Conn) { run(t, conn, c.leave) })
