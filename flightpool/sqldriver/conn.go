@@ -17,8 +17,9 @@ type conn struct {
 	baseCtx    context.Context     //nolint:containedctx // the values of Connect's, for calls that have none
 	unended    driverapi.UnendedTx // of a transaction that is over for database/sql
 	tx         *tx                 // the open one, or nil
-	rolledBack <-chan struct{}     // closed once a rollback is over that nobody waits for; nil: none
-	afterClose func()              // runs once the connection is closed, or nil
+	openRows   int
+	rolledBack <-chan struct{} // closed once a rollback is over that nobody waits for; nil: none
+	afterClose func()          // runs once the connection is closed, or nil
 
 	// lastCtx is the context of the last call. database/sql closes the connection
 	// before that call returns.
@@ -44,7 +45,7 @@ func (c *conn) beginCall(ctx context.Context) error {
 		return err
 	}
 	if err := c.unended.RollBack(ctx, c.handle); err != nil {
-		return toDriverError(err)
+		return c.toDriverError(err)
 	}
 	for i, q := range c.toClose {
 		if err := q.Close(ctx); errors.Is(err, backend.ErrBusy) || ctx.Err() != nil {
@@ -56,10 +57,11 @@ func (c *conn) beginCall(ctx context.Context) error {
 	return nil
 }
 
-// toDriverError makes of a session's error what database/sql must see.
-func toDriverError(err error) error {
+// toDriverError makes of a session's error what database/sql must see. While rows or a
+// transaction are open that is not driver.ErrBadConn: see package badconn.
+func (c *conn) toDriverError(err error) error {
 	var e *flightpool.Error
-	if errors.Is(err, flightpool.ErrSessionLost) && errors.As(err, &e) && e.Unsent {
+	if c.tx == nil && c.openRows == 0 && errors.Is(err, flightpool.ErrSessionLost) && errors.As(err, &e) && e.Unsent {
 		return badConnError{err}
 	}
 	return err
@@ -77,7 +79,7 @@ func (c *conn) Ping(ctx context.Context) error {
 	if err := c.awaitRollback(ctx); err != nil {
 		return err
 	}
-	return toDriverError(c.handle.Ping(ctx))
+	return c.toDriverError(c.handle.Ping(ctx))
 }
 
 // IsValid is part of driver.Validator. database/sql asks it when a connection is
@@ -136,14 +138,14 @@ func (c *conn) exec(ctx context.Context, args []driver.NamedValue, run runFunc) 
 		result, err = run(ctx, opts)
 	}
 	if err != nil {
-		return nil, toDriverError(err)
+		return nil, c.toDriverError(err)
 	}
 	defer result.Release() // the clean-up of a session has the pool's context
 	for result.Next() {
 		continue
 	}
 	if err := result.Err(); err != nil {
-		return nil, toDriverError(err)
+		return nil, c.toDriverError(err)
 	}
 	n, known := result.RowsAffected()
 	return execResult{n, known}, nil

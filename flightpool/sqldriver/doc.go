@@ -39,7 +39,7 @@
 //
 // Contexts end statements on the server, as with the pool itself. Errors are the
 // pool's, of type *flightpool.Error; where nothing was sent on a connection that
-// is gone, errors.Is also finds driver.ErrBadConn, and database/sql has tried
-// others already. Isolation levels and read-only transactions are refused.
+// is gone, and no rows or transaction were open, errors.Is also finds
+// driver.ErrBadConn, and database/sql has tried others already. Isolation levels and read-only transactions are refused.
 // WithRoute says how a statement is sent whose text leaves that open.
 package sqldriver

@@ -18,6 +18,7 @@ import (
 
 // rows is driver.Rows over a result.
 type rows struct {
+	conn   *conn // nil once they are closed
 	result *flightpool.QueryResult
 	batch  arrow.RecordBatch   // the current one, or nil
 	values []func(row int) any // of each column of a batch of many rows, else empty
@@ -43,9 +44,10 @@ func (c *conn) query(ctx context.Context, args []driver.NamedValue, run runFunc)
 	result, err := run(ctx, opts)
 	if err != nil {
 		stop()
-		return nil, toDriverError(err)
+		return nil, c.toDriverError(err)
 	}
-	return &rows{result: result, stop: stop}, nil
+	c.openRows++
+	return &rows{conn: c, result: result, stop: stop}, nil
 }
 
 // bindContext is ctx, ended by the end of the transaction's as well: database/sql rolls
@@ -77,6 +79,10 @@ func (r *rows) Columns() []string {
 func (r *rows) Close() error {
 	err := r.result.Close()
 	r.stop()
+	if r.conn != nil {
+		r.conn.openRows--
+		r.conn = nil
+	}
 	if r.ended {
 		return nil
 	}

@@ -21,7 +21,7 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	defer stop()
 	q, err := c.handle.PrepareQueryWithOptions(ctx, query, flightpool.QueryOptions{Route: routeOf(ctx)})
 	if err != nil {
-		return nil, toDriverError(err)
+		return nil, c.toDriverError(err)
 	}
 	return &stmt{c, q}, nil
 }

@@ -24,7 +24,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 		return nil, err
 	}
 	if err := c.handle.BeginTransaction(ctx); err != nil {
-		return nil, toDriverError(err)
+		return nil, c.toDriverError(err)
 	}
 	c.tx = &tx{c, ctx}
 	return c.tx, nil

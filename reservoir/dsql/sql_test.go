@@ -210,6 +210,48 @@ func TestALoanThatEndedIsNoConnectionAnyMore(t *testing.T) {
 	require.ErrorIs(t, conn.ResetSession(t.Context()), driver.ErrBadConn)
 }
 
+// At driver.ErrBadConn database/sql waits within the call for what its caller has open.
+func TestACallOnALostConnectionDoesNotWaitForWhatItsCallerHasOpen(t *testing.T) {
+	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
+	ctx := within(t, 20*time.Second)
+	for opened, leaveOpen := range map[string]func(conn *sql.Conn) (end func() error, err error){
+		"rows": func(conn *sql.Conn) (func() error, error) {
+			rows, err := conn.QueryContext(ctx, "select 1") //nolint:sqlclosecheck,rowserrcheck // by end
+			if err != nil {
+				return nil, err
+			}
+			return rows.Close, nil
+		},
+		"a transaction": func(conn *sql.Conn) (func() error, error) {
+			tx, err := conn.BeginTx(ctx, nil)
+			if err != nil {
+				return nil, err
+			}
+			return tx.Rollback, nil
+		},
+	} {
+		for name, call := range map[string]func(conn *sql.Conn) error{
+			"Exec":  func(conn *sql.Conn) error { _, err := conn.ExecContext(ctx, "select 2"); return err },
+			"Ping":  func(conn *sql.Conn) error { return conn.PingContext(ctx) },
+			"Begin": func(conn *sql.Conn) error { _, err := conn.BeginTx(ctx, nil); return err },
+			"Prepare": func(conn *sql.Conn) error {
+				_, err := conn.PrepareContext(ctx, "select 2") //nolint:sqlclosecheck // there is none
+				return err
+			},
+		} {
+			conn, err := db.Conn(ctx)
+			require.NoError(t, err)
+			end, err := leaveOpen(conn)
+			require.NoError(t, err)
+			require.NoError(t, conn.Raw(func(c any) error { return c.(*dsql.SQLConn).Conn().PgConn().Conn().Close() }))
+			_ = conn.PingContext(ctx) // pgx learns of it
+			require.Error(t, call(conn), "%s beside %s", name, opened)
+			_ = end()
+			_ = conn.Close()
+		}
+	}
+}
+
 func TestWhatDSQLDoesNotDoIsItsErrorAndLeavesNothing(t *testing.T) {
 	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := within(t, 20*time.Second)

@@ -6,10 +6,13 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/flightpool/flightpool/internal/badconn"
 )
 
 // SQLConn is a loan as database/sql sees it. The embedded connection brings
@@ -17,6 +20,8 @@ import (
 type SQLConn struct {
 	*inner
 	loan *loan
+
+	openRows, openTx int // by database/sql, which makes one call at a time
 }
 
 // inner is pgx's connection by another name, since its own is that of its
@@ -58,7 +63,18 @@ func (c *SQLConn) ResetSession(context.Context) error {
 func (c *SQLConn) Ping(ctx context.Context) error {
 	_, err := runOnLoan(ctx, c.loan, func() (struct{}, error) { return struct{}{}, c.Conn().Ping(ctx) })
 	if err != nil && c.Conn().IsClosed() && ctx.Err() == nil {
-		return driver.ErrBadConn // another may work
+		return c.badConn() // another may work
+	}
+	return err
+}
+
+// badConn is driver.ErrBadConn, which database/sql does not see while rows or a
+// transaction are open: see package badconn.
+func (c *SQLConn) badConn() error { return c.hideBadConn(driver.ErrBadConn) }
+
+func (c *SQLConn) hideBadConn(err error) error {
+	if c.openRows+c.openTx > 0 {
+		return badconn.Hide(err)
 	}
 	return err
 }
@@ -78,7 +94,7 @@ var isolations = map[sql.IsolationLevel]pgx.TxIsoLevel{
 // outcome cannot be known; its Rollback works when ctx has ended, too.
 func (c *SQLConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	if c.Conn().IsClosed() {
-		return nil, driver.ErrBadConn // nothing was sent
+		return nil, c.badConn() // nothing was sent
 	}
 	level, known := isolations[sql.IsolationLevel(opts.Isolation)]
 	if !known {
@@ -92,7 +108,12 @@ func (c *SQLConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx
 	if err != nil {
 		return nil, err
 	}
-	return &sqlTx{commit: func() error { return t.Commit(ctx) }, rollback: func() error { return t.Rollback(ctx) }}, nil
+	c.openTx++
+	ended := sync.OnceFunc(func() { c.openTx-- })
+	return &sqlTx{
+		commit:   func() error { defer ended(); return t.Commit(ctx) },
+		rollback: func() error { defer ended(); return t.Rollback(ctx) },
+	}, nil
 }
 
 // sqlTx is a transaction for database/sql, whose calls have no context: they have
@@ -120,7 +141,8 @@ func (c *SQLConn) QueryContext(ctx context.Context, query string, args []driver.
 		return nil, c.contextErrorIfUnsent(ctx, err)
 	}
 	if known, ok := r.(*stdlib.Rows); ok {
-		return &sqlRows{known, w}, nil
+		c.openRows++
+		return &sqlRows{known, w, c}, nil
 	}
 	return r, nil
 }
@@ -131,7 +153,7 @@ func (c *SQLConn) contextErrorIfUnsent(ctx context.Context, err error) error {
 	if errors.Is(err, driver.ErrBadConn) && ctx.Err() != nil && !c.Conn().IsClosed() {
 		return context.Cause(ctx)
 	}
-	return err
+	return c.hideBadConn(err)
 }
 
 // sqlRows are pgx's rows, with ErrLost, and with the context's error where it
@@ -139,6 +161,16 @@ func (c *SQLConn) contextErrorIfUnsent(ctx context.Context, err error) error {
 type sqlRows struct {
 	*stdlib.Rows
 	mapper errorMapper
+	conn   *SQLConn // nil once they are closed
+}
+
+// Close closes pgx's rows.
+func (r *sqlRows) Close() error {
+	if r.conn != nil {
+		r.conn.openRows--
+		r.conn = nil
+	}
+	return r.Rows.Close()
 }
 
 // Next reads the next row.
@@ -172,7 +204,7 @@ var _ interface {
 // PrepareContext prepares a statement, unless its connection has it already.
 func (c *SQLConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	if c.Conn().IsClosed() {
-		return nil, driver.ErrBadConn // nothing was sent
+		return nil, c.badConn() // nothing was sent
 	}
 	query = preparedText(query)
 	description, err := runOnLoan(ctx, c.loan, func() (*pgconn.StatementDescription, error) {

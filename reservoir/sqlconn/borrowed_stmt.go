@@ -51,7 +51,7 @@ func (s *borrowedStmt) NumInput() int {
 
 func (s *borrowedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	if s.numInputErr != nil {
-		return nil, s.numInputErr
+		return nil, s.l.hideBadConn(s.numInputErr)
 	}
 	ctx, call := s.startTrace(ctx, "Query")
 	return s.l.query(ctx, call, func(ctx context.Context) (driver.Rows, error) {
@@ -64,7 +64,7 @@ func (s *borrowedStmt) QueryContext(ctx context.Context, args []driver.NamedValu
 
 func (s *borrowedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	if s.numInputErr != nil {
-		return nil, s.numInputErr
+		return nil, s.l.hideBadConn(s.numInputErr)
 	}
 	ctx, call := s.startTrace(ctx, "Exec")
 	return s.l.exec(ctx, call, func(ctx context.Context) (driver.Result, error) {

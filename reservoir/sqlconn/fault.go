@@ -8,6 +8,8 @@ import (
 	"net"
 	"strings"
 	"syscall"
+
+	"github.com/flightpool/flightpool/internal/badconn"
 )
 
 // Broken reports whether err says that the connection, or the way to the
@@ -21,7 +23,7 @@ func Broken(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
-	if hidden := new(badConnError); errors.As(err, &hidden) {
+	if badconn.Hidden(err) {
 		return true
 	}
 	for _, gone := range []error{driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE} {

@@ -3,6 +3,8 @@ package sqlconn
 import (
 	"database/sql/driver"
 	"errors"
+
+	"github.com/flightpool/flightpool/internal/badconn"
 )
 
 // refusedByBusyDriver reports whether a call made beside open rows may have failed for
@@ -16,26 +18,11 @@ func refusedByBusyDriver(c *Conn, err error) bool {
 	return !Broken(err) && !c.valid()
 }
 
-// badConnError is a driver.ErrBadConn that errors.Is does not find. Broken does.
-type badConnError struct{ err error }
-
-// hideBadConn hides driver.ErrBadConn while rows or a transaction of the loan are open. At
-// that error database/sql closes the *sql.Conn before its call returns, and waits there,
-// past any context, for what the goroutine that it keeps waiting would have to end. There
-// is nothing to retry on a *sql.Conn.
+// hideBadConn hides driver.ErrBadConn while rows or a transaction of the loan are open.
+// Broken finds it.
 func (l *borrowedConn) hideBadConn(err error) error {
-	if l.openRows.Load()+l.openTx.Load() > 0 && errors.Is(err, driver.ErrBadConn) {
-		return &badConnError{err}
+	if l.openRows.Load()+l.openTx.Load() > 0 {
+		return badconn.Hide(err)
 	}
 	return err
 }
-
-func (e *badConnError) Error() string { return e.err.Error() }
-
-// Is finds what errors.Is finds, but driver.ErrBadConn.
-func (e *badConnError) Is(target error) bool {
-	return target != driver.ErrBadConn && errors.Is(e.err, target)
-}
-
-// As finds what errors.As finds.
-func (e *badConnError) As(target any) bool { return errors.As(e.err, target) }

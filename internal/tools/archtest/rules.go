@@ -44,8 +44,8 @@ var layers = []layer{
 
 	{dir: "reservoir", may: []string{"internal/ctxerr", "internal/option", "internal/backoff", "internal/callback", "internal/invariant"}},
 	{dir: "reservoir/reservoirtest", may: []string{"reservoir"}, external: test},
-	{dir: "reservoir/sqlconn", may: []string{"internal/ctxerr", "reservoir", "internal/callback", "internal/printing"}},
-	{dir: "reservoir/dsql", may: []string{"reservoir", "internal/backoff", "internal/callback", "internal/option", "internal/taskgroup", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
+	{dir: "reservoir/sqlconn", may: []string{"internal/badconn", "internal/ctxerr", "reservoir", "internal/callback", "internal/printing"}},
+	{dir: "reservoir/dsql", may: []string{"internal/badconn", "reservoir", "internal/backoff", "internal/callback", "internal/option", "internal/taskgroup", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 
 	{dir: "backend", may: []string{"cancel", "internal/eof", "internal/printing"}, external: wire},
@@ -63,6 +63,7 @@ var layers = []layer{
 	{dir: "internal/fairshare", may: []string{"internal/invariant"}},
 	{dir: "internal/invariant"},
 	{dir: "internal/ctxerr"},
+	{dir: "internal/badconn"},
 	{dir: "internal/ctxvalues"},
 	{dir: "internal/tracers", may: []string{"internal/callback", "internal/ctxvalues"}},
 	{dir: "internal/netname"},
