@@ -59,10 +59,10 @@ func builtinKinds() map[string]Kind {
 	kinds := map[string]Kind{}
 	for _, k := range []Kind{
 		{Name: "flightsql", Flight: openFlight, Validate: ValidateFlight},
-		{Name: "postgresql", Connector: sqlConnector("pgx", urlDSN("postgres", "5432", setDBInPath)), SQL: sqlconn.PostgreSQL, Validate: validateSQL("pgx", postgresOptions)},
-		{Name: "mysql", Connector: sqlConnector("mysql", mysqlDSN), SQL: sqlconn.MySQL, Validate: validateMySQL},
-		{Name: "mssql", Connector: sqlConnector("sqlserver", urlDSN("sqlserver", "1433", setDBInQuery)), SQL: sqlconn.SQLServer, Validate: validateSQL("sqlserver", mssqlOptions)},
-		{Name: "firebird", Connector: sqlConnector("firebirdsql", firebirdDSN), SQL: sqlconn.Firebird, Validate: validateSQL("firebirdsql", firebirdOptions)},
+		{Name: "postgresql", Connector: sqlConnector("pgx", postgresSource), SQL: sqlconn.PostgreSQL, Validate: validateSQL("pgx", postgresOptions)},
+		{Name: "mysql", Connector: sqlConnector("mysql", targetOr(mysqlDSN)), SQL: sqlconn.MySQL, Validate: validateMySQL},
+		{Name: "mssql", Connector: sqlConnector("sqlserver", mssqlSource), SQL: sqlconn.SQLServer, Validate: validateSQL("sqlserver", mssqlOptions)},
+		{Name: "firebird", Connector: sqlConnector("firebirdsql", targetOr(firebirdDSN)), SQL: sqlconn.Firebird, Validate: validateSQL("firebirdsql", firebirdOptions)},
 	} {
 		kinds[k.Name] = k
 	}

@@ -13,20 +13,17 @@ import (
 )
 
 // sqlConnector finds the database/sql driver of the option driver, or the default one,
-// and gives it Target or what dsn makes of the options. A driver's errors about its
+// and gives it what source makes of Target or the options. A driver's errors about its
 // text are dropped, since they quote it.
-func sqlConnector(byDefault string, dsn func(ConnectParams) string) func(ConnectParams) (driver.Connector, error) {
+func sqlConnector(byDefault string, source func(ConnectParams) (string, error)) func(ConnectParams) (driver.Connector, error) {
 	return func(r ConnectParams) (driver.Connector, error) {
 		name := optionOr(r, "driver", byDefault)
 		if !slices.Contains(sql.Drivers(), name) {
 			return nil, fmt.Errorf("driver: the program does not import the database/sql driver %q", name)
 		}
-		source, err := SQLTarget(r)
+		source, err := source(r)
 		if err != nil {
 			return nil, err
-		}
-		if source == "" {
-			source = dsn(r)
 		}
 		db, err := sql.Open(name, source)
 		if err != nil {
@@ -38,6 +35,17 @@ func sqlConnector(byDefault string, dsn func(ConnectParams) string) func(Connect
 			return dc.OpenConnector(source)
 		}
 		return dsnConnector{source, d}, nil
+	}
+}
+
+// targetOr is Target, or what dsn makes of the options.
+func targetOr(dsn func(ConnectParams) string) func(ConnectParams) (string, error) {
+	return func(r ConnectParams) (string, error) {
+		source, err := SQLTarget(r)
+		if err == nil && source == "" {
+			source = dsn(r)
+		}
+		return source, err
 	}
 }
 
@@ -120,4 +128,61 @@ func SQLTarget(r ConnectParams) (string, error) {
 	}
 	u.User = url.UserPassword(r.User, r.Password)
 	return u.String(), nil
+}
+
+// errNoUser: drivers would connect as the user of the program.
+var errNoUser = errors.New("user: the mapping names none")
+
+var postgresOfOptions = targetOr(urlDSN("postgres", "5432", setDBInPath))
+
+// postgresSource is PostgreSQLTarget for pgx. What other drivers read beside their URL is
+// not known.
+func postgresSource(r ConnectParams) (string, error) {
+	if optionOr(r, "driver", "pgx") == "pgx" {
+		return PostgreSQLTarget(r)
+	}
+	return postgresOfOptions(r)
+}
+
+// PostgreSQLTarget is what a kind gives to pgx: Target, or what the options make of it,
+// with the credentials of the mapping. These are all that pgx has: it takes no user,
+// password or client certificate from the environment and the home directory of the
+// program, of which it would be in place of the user. The options passfile, sslcert,
+// sslkey and service say which to take all the same. A target without a mapping's
+// credentials is pgx's as it is.
+func PostgreSQLTarget(r ConnectParams) (string, error) {
+	source, err := postgresOfOptions(r)
+	if err != nil || r.Target != "" && r.User == "" && r.Password == "" {
+		return source, err
+	}
+	u, err := url.Parse(source)
+	if err != nil {
+		return "", errors.New("target: not a URL") // the words may quote the password
+	}
+	query := u.Query()
+	if query.Has("service") {
+		return source, nil
+	}
+	if r.User == "" {
+		return "", errNoUser
+	}
+	for _, name := range []string{"passfile", "sslcert", "sslkey"} {
+		if !query.Has(name) {
+			query.Set(name, "")
+		}
+	}
+	if r.Password == "" {
+		query.Set("password", "") // pgx takes no empty one before the host
+	}
+	u.RawQuery = query.Encode()
+	return u.String(), nil
+}
+
+// mssqlSource refuses a mapping without a user: the driver would log in with the account
+// that the program runs under. The option authenticator has it do so.
+func mssqlSource(r ConnectParams) (string, error) {
+	if r.Target == "" && r.User == "" && r.Options["driver"] == "" && r.Options["authenticator"] == "" {
+		return "", errNoUser
+	}
+	return targetOr(urlDSN("sqlserver", "1433", setDBInQuery))(r)
 }
