@@ -11,8 +11,9 @@
 // It takes any array.RecordReader. It is a module of its own, since Parquet needs
 // libraries that nothing else here does. What differs from arrow-go's own writers: its
 // Parquet gives rows the values of others behind structs that are NULL and in slices of
-// lists of fixed size, and lacks the views that DataFusion's servers send for texts, which
-// are written as texts here. Its CSV has NULL and the text NULL alike; its JSON sorts the
+// lists of fixed size, refuses NULL lists that have items, as those of fixed size always do,
+// fails on a batch whose lists have no item of a dictionary, and lacks the views that DataFusion's
+// servers send for texts, which are written as texts here. Its CSV has NULL and the text NULL alike; its JSON sorts the
 // columns by name, and leaves out zeros at the end of decimals.
 //
 // # Forms
@@ -31,6 +32,6 @@
 // Parquet is compressed by Snappy. Rows are gathered to row groups of about 16 MiB of
 // Arrow data, which is what is kept in memory. Without an error the file is whole; after
 // one it has no footer, and nobody takes it for one. Times of seconds are milliseconds
-// there. What Parquet lacks is an error: unions, intervals, durations, negative scales,
+// there, and lists of fixed size are lists. What Parquet lacks is an error: unions, intervals, durations, negative scales,
 // results without columns, dates with a time of day, and a NULL where the schema has none.
 package export

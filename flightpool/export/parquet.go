@@ -23,7 +23,7 @@ const rowGroupBytes = 16 << 20
 // A parquetWriter gathers batches to row groups.
 type parquetWriter struct {
 	out    *pqarrow.FileWriter
-	schema *arrow.Schema // of what is written: without views
+	schema *arrow.Schema // of what is written: without views, and without lists of fixed size
 	held   int64
 }
 
@@ -37,7 +37,7 @@ func newParquet(w io.Writer, schema *arrow.Schema) (_ *parquetWriter, err error)
 			return nil, fmt.Errorf("as Parquet: column %q: Arrow writes a dictionary of seconds as one of milliseconds", f.Name)
 		}
 	}
-	schema = plainSchema(schema)
+	schema = plainSchema(schema, true)
 	out, err := pqarrow.NewFileWriter(schema, struct{ io.Writer }{w}, // Close must not close w
 		parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Snappy)),
 		pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
@@ -86,56 +86,42 @@ func (p *parquetWriter) Write(batch arrow.RecordBatch) (err error) {
 
 // written is a column as arrow-go's writer gets it right.
 func written(column arrow.Array) (arrow.Array, error) {
-	whole, err := fromItsBegin(column)
-	if err != nil {
-		return nil, err
-	}
-	defer whole.Release()
-	plain, err := plainData(whole.Data())
+	plain, err := plainData(column.Data())
 	if err != nil {
 		return nil, err
 	}
 	defer plain.Release()
-	data := withNullMembers(plain, nil)
+	data, err := asWritten(plain, nil)
+	if err != nil {
+		return nil, err
+	}
 	defer data.Release()
 	return array.MakeFromData(data), nil
 }
 
-// fromItsBegin is a column whose lists of fixed size begin where their buffers do. Of a
-// slice, arrow-go's writer of Parquet writes the rows that stand before it.
-func fromItsBegin(column arrow.Array) (arrow.Array, error) {
-	if !strings.Contains(column.DataType().String(), "fixed_size_list") || !isSlice(column.Data()) {
-		column.Retain()
-		return column, nil
-	}
-	return array.Concatenate([]arrow.Array{column}, memory.DefaultAllocator)
-}
-
-// isSlice reports whether a column, or what it consists of, begins in the middle of its buffers.
-func isSlice(d arrow.ArrayData) bool {
-	return d.Offset() > 0 || slices.ContainsFunc(d.Children(), isSlice)
-}
-
-// withNullMembers is d, the members of whose NULL structs are NULL too. Of decimals,
-// half floats and dictionaries that are never NULL themselves, Arrow's writer of Parquet
-// writes those of NULL structs as well, so that each row after has the value of another.
+// asWritten is d with what arrow-go's writer of Parquet cannot do put right: the members of NULL
+// structs are NULL too (markedNull), NULL lists have no items (withoutDeadItems), and a dictionary
+// without values has a buffer of its indices, which the writer looks into.
 //
 // above has the validity bits of the struct that d is a member of: bit i is that of d's
 // row i, wherever the struct begins in its buffers. The caller releases the result.
-func withNullMembers(d arrow.ArrayData, above *memory.Buffer) arrow.ArrayData {
-	id, buffers := storageOf(d.DataType()).ID(), slices.Clone(d.Buffers())
-	marked := above != nil && (id == arrow.STRUCT || id == arrow.DICTIONARY || id == arrow.FLOAT16 || arrow.IsDecimal(id))
-	if !marked && len(d.Children()) == 0 {
-		d.Retain()
-		return d
-	}
-	if marked {
-		own := buffers[0]
-		valid := make([]byte, bitutil.BytesForBits(int64(d.Offset()+d.Len())))
-		for i := range min(d.Len(), 8*above.Len()) {
-			bitutil.SetBitTo(valid, d.Offset()+i, bitutil.BitIsSet(above.Bytes(), i) && (isEmpty(own) || bitutil.BitIsSet(own.Bytes(), d.Offset()+i)))
+func asWritten(d arrow.ArrayData, above *memory.Buffer) (arrow.ArrayData, error) {
+	id := storageOf(d.DataType()).ID()
+	if id == arrow.DICTIONARY {
+		buffers, nulls := markedNull(d, above)
+		if buffers[1] == nil {
+			buffers[1] = memory.NewBufferBytes([]byte{})
 		}
-		buffers[0] = memory.NewBufferBytes(valid)
+		return array.NewDataWithDictionary(d.DataType(), d.Len(), buffers, nulls, d.Offset(), d.Dictionary().(*array.Data)), nil
+	}
+	marked := id == arrow.STRUCT || isList(id) || id == arrow.FLOAT16 || arrow.IsDecimal(id)
+	if !marked || above == nil && len(d.Children()) == 0 {
+		d.Retain()
+		return d, nil
+	}
+	buffers, nulls := markedNull(d, above)
+	if isList(id) {
+		return withoutDeadItems(d, buffers[0])
 	}
 	var below *memory.Buffer
 	if id == arrow.STRUCT && !isEmpty(buffers[0]) {
@@ -143,17 +129,32 @@ func withNullMembers(d arrow.ArrayData, above *memory.Buffer) arrow.ArrayData {
 	}
 	children := make([]arrow.ArrayData, len(d.Children()))
 	for i, child := range d.Children() {
-		children[i] = withNullMembers(child, below)
-		defer children[i].Release()
+		of, err := asWritten(child, below)
+		if err != nil {
+			return nil, err
+		}
+		defer of.Release()
+		children[i] = of
 	}
-	nulls := d.NullN()
-	if marked {
-		nulls = array.UnknownNullCount // without bits, Arrow cannot count
+	return array.NewData(plainType(d.DataType(), true), d.Len(), buffers, children, nulls, d.Offset()), nil
+}
+
+// markedNull is d's buffers, and how many NULLs there are, where every member of a NULL
+// struct is NULL. Of decimals, half floats and dictionaries that are never NULL themselves, Arrow's
+// writer of Parquet writes those of NULL structs as well, so that each row after has the value of
+// another.
+func markedNull(d arrow.ArrayData, above *memory.Buffer) (buffers []*memory.Buffer, nulls int) {
+	buffers = slices.Clone(d.Buffers())
+	if above == nil {
+		return buffers, d.NullN()
 	}
-	if id == arrow.DICTIONARY {
-		return array.NewDataWithDictionary(d.DataType(), d.Len(), buffers, nulls, d.Offset(), d.Dictionary().(*array.Data))
+	own := buffers[0]
+	valid := make([]byte, bitutil.BytesForBits(int64(d.Offset()+d.Len())))
+	for i := range min(d.Len(), 8*above.Len()) {
+		bitutil.SetBitTo(valid, d.Offset()+i, bitutil.BitIsSet(above.Bytes(), i) && (isEmpty(own) || bitutil.BitIsSet(own.Bytes(), d.Offset()+i)))
 	}
-	return array.NewData(d.DataType(), d.Len(), buffers, children, nulls, d.Offset())
+	buffers[0] = memory.NewBufferBytes(valid)
+	return buffers, array.UnknownNullCount // without bits, Arrow cannot count
 }
 
 // storageOf is what the values of a type are kept as.

@@ -12,9 +12,12 @@ import (
 // withoutViews is t with texts and binary values in place of views of them, which
 // arrow-go's writer of Parquet lacks; t itself where it has none. An extension over a view
 // is its storage then.
-func withoutViews(t arrow.DataType) arrow.DataType {
+func withoutViews(t arrow.DataType) arrow.DataType { return plainType(t, false) }
+
+// plainType is withoutViews, with lists in place of those of fixed size too if ofAnySize.
+func plainType(t arrow.DataType, ofAnySize bool) arrow.DataType {
 	member := func(f arrow.Field) (arrow.Field, bool) {
-		plain := withoutViews(f.Type)
+		plain := plainType(f.Type, ofAnySize)
 		changed := plain != f.Type
 		f.Type = plain
 		return f, changed
@@ -25,7 +28,7 @@ func withoutViews(t arrow.DataType) arrow.DataType {
 	case *arrow.BinaryViewType:
 		return arrow.BinaryTypes.Binary
 	case arrow.ExtensionType:
-		if plain := withoutViews(t.StorageType()); plain != t.StorageType() {
+		if plain := plainType(t.StorageType(), ofAnySize); plain != t.StorageType() {
 			return plain
 		}
 	case *arrow.DictionaryType:
@@ -50,7 +53,11 @@ func withoutViews(t arrow.DataType) arrow.DataType {
 			return arrow.LargeListOfField(f)
 		}
 	case *arrow.FixedSizeListType:
-		if f, changed := member(t.ElemField()); changed {
+		f, changed := member(t.ElemField())
+		if ofAnySize {
+			return arrow.ListOfField(f)
+		}
+		if changed {
 			return arrow.FixedSizeListOfField(t.Len(), f)
 		}
 	case *arrow.MapType:
@@ -65,11 +72,11 @@ func withoutViews(t arrow.DataType) arrow.DataType {
 	return t
 }
 
-// plainSchema is a schema whose columns have no views.
-func plainSchema(schema *arrow.Schema) *arrow.Schema {
+// plainSchema is a schema whose columns are of plainType.
+func plainSchema(schema *arrow.Schema, ofAnySize bool) *arrow.Schema {
 	fields := schema.Fields()
 	for i := range fields {
-		fields[i].Type = withoutViews(fields[i].Type)
+		fields[i].Type = plainType(fields[i].Type, ofAnySize)
 	}
 	meta := schema.Metadata()
 	return arrow.NewSchema(fields, &meta)
