@@ -133,11 +133,14 @@ func (a *app) shell(ctx context.Context, args []string, j job) (err error) {
 	}
 	if prompt {
 		err = s.interactive(ctx)
-	} else if err = s.scripts(ctx, j.statements, j.files); err == nil || errors.Is(err, errQuit) {
+	} else {
+		err = s.scripts(ctx, j.statements, j.files)
+	}
+	if err == nil || errors.Is(err, errQuit) {
 		err = nil
 		if s.tx != txNone {
 			err = errors.New("the statements end within a transaction: it is not stored")
-		} else if output.Binary(s.format) && !s.gave {
+		} else if !prompt && output.Binary(s.format) && !s.gave {
 			err = errNoResult
 		}
 	}

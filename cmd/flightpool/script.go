@@ -86,8 +86,18 @@ func (s *shell) scripts(ctx context.Context, statements, files []string) error {
 	return nil
 }
 
+// maxScripts is how many scripts may be under way that run one another.
+const maxScripts = 50
+
+var errTooManyScripts = fmt.Errorf(`%d scripts run one another by \i: is it one that runs itself?`, maxScripts)
+
 // script runs a file; - is standard input.
 func (s *shell) script(ctx context.Context, name string) error {
+	if s.running == maxScripts {
+		return errTooManyScripts
+	}
+	s.running++
+	defer func() { s.running-- }()
 	if name == "-" {
 		return s.text(ctx, s.in)
 	}
@@ -99,8 +109,12 @@ func (s *shell) script(ctx context.Context, name string) error {
 	if info, err := f.Stat(); err == nil && info.IsDir() {
 		return usageError("%s is a folder, not a file of statements", name)
 	}
-	if err := s.text(ctx, f); err != nil {
+	switch err := s.text(ctx, f); {
+	case err == nil:
+		return nil
+	case errors.Is(err, errTooManyScripts) && s.running > 1: // the name is told once, of the first
+		return err
+	default:
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	return nil
 }

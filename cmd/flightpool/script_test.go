@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -133,6 +134,24 @@ SELECT count(*) FROM t`, nil, srv.URI())
 	require.Contains(t, r.out, "i,s\n1,a;b\n2,it's\n")
 	require.Regexp(t, `(?m)^local temporary .*t\n +i +int64\n +s +utf8$`, r.out)
 	require.True(t, strings.HasSuffix(r.out, "count\n2\n"), r.out)
+}
+
+// A script that runs itself ends.
+func TestScriptsThatRunOneAnotherEnd(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	dir := t.TempDir()
+	name := filepath.Join(dir, "self.sql")
+	require.NoError(t, os.WriteFile(name, []byte("\\i "+name+"\n"), 0o600))
+	r := flightpoolOf(t, "", nil, srv.URI(), "-f", name)
+	require.Equal(t, 1, r.code, r.err)
+	require.Equal(t, "flightpool: "+name+": 50 scripts run one another by \\i: is it one that runs itself?\n", r.err)
+	for i := range 50 {
+		next := filepath.Join(dir, strconv.Itoa(i+1))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), []byte("SELECT 4"+strconv.Itoa(i)+";\n"+strings.Repeat("\\i "+next+"\n", min(1, 49-i))), 0o600))
+	}
+	r = flightpoolOf(t, "", nil, srv.URI(), "-f", filepath.Join(dir, "0"), "-f", filepath.Join(dir, "0"))
+	require.Zero(t, r.code, r.err)
+	require.Equal(t, 2, strings.Count(r.out, " 449\n"), "to the end, and once more")
 }
 
 func TestAFileIsThereWholeOrNotAtAll(t *testing.T) {

@@ -38,6 +38,7 @@ type shell struct {
 	gave     bool   // a statement has given a result
 	last     string // the latest statement, for \watch
 	terminal *terminal
+	running  int    // scripts, of which one runs the next
 	onChange func() // after a statement that may have changed tables
 }
 

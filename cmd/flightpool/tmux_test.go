@@ -361,6 +361,19 @@ func TestThePromptTellsOfTheTransaction(t *testing.T) {
 	s.wait("EXIT 0")
 }
 
+// Whoever leaves within a transaction hears that nothing of it is stored.
+func TestLeavingWithinATransactionIsTold(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	for _, leave := range []string{`'\q' Enter`, "C-d"} {
+		s := open(t, nil, srv.URI())
+		s.prompted("=>")
+		s.enter("BEGIN;")
+		s.prompted("*>")
+		s.keys(leave)
+		require.Contains(t, s.wait("EXIT 1"), "flightpool: the statements end within a transaction: it is not stored\n")
+	}
+}
+
 func TestLongResultsArePagedAndASmallerScreenIsUsed(t *testing.T) {
 	srv := serve(t, testserver.Options{})
 	s := open(t, []string{"PAGER=sed s/^/paged/"}, srv.URI())

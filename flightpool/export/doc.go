@@ -19,7 +19,8 @@
 // # Forms
 //
 // CSV is RFC 4180's with a header: NULL is an empty field, an empty text is "", nested
-// values are as in JSON. Lines end with a line feed.
+// values are as in JSON. Lines end with a line feed. In a result of one column NULL is an empty
+// line, which many readers pass over, and miss the row.
 //
 // JSON has an object for each row, on its line, with the columns in their order; a name
 // that comes again gets #2, #3 and so on added. Decimals are strings, with all their
