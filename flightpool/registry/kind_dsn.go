@@ -57,15 +57,26 @@ type dsnConnector struct {
 func (c dsnConnector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
 func (c dsnConnector) Driver() driver.Driver                        { return c.driver }
 
-// otherOptions are the options that are not named: the driver's own parameters.
-func otherOptions(r ConnectParams, without ...string) url.Values {
+// otherOptions are the options that are not named, the driver's own parameters, as the
+// query of a URL. A blank is %20: to libpq and pgx a plus is a plus.
+func otherOptions(r ConnectParams, without ...string) string {
 	values := url.Values{}
 	for name, v := range r.Options {
 		if !slices.Contains(without, name) {
 			values.Set(name, v)
 		}
 	}
-	return values
+	return strings.ReplaceAll(values.Encode(), "+", "%20")
+}
+
+// queryHas reports whether a URL's query has a parameter. Query would lose those with a
+// semicolon in them, which are other drivers' all the same.
+func queryHas(query, name string) bool {
+	return slices.ContainsFunc(strings.Split(query, "&"), func(pair string) bool {
+		key, _, _ := strings.Cut(pair, "=")
+		key, err := url.QueryUnescape(key)
+		return err == nil && strings.TrimSpace(key) == name
+	})
 }
 
 var addressOptions = []string{"host", "port", "dbname", "driver"}
@@ -81,7 +92,7 @@ func setDBInQuery(u *url.URL, db string) {
 // as its query. User and password are percent-encoded by package url.
 func urlDSN(scheme, port string, db func(*url.URL, string)) func(ConnectParams) string {
 	return func(r ConnectParams) string {
-		u := &url.URL{Scheme: scheme, Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", port)), RawQuery: otherOptions(r, addressOptions...).Encode()}
+		u := &url.URL{Scheme: scheme, Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", port)), RawQuery: otherOptions(r, addressOptions...)}
 		if r.User != "" || r.Password != "" {
 			u.User = url.UserPassword(r.User, r.Password)
 		}
@@ -100,15 +111,15 @@ func mysqlDSN(r ConnectParams) string {
 		address = "unix(" + socket + ")"
 	}
 	dsn := r.User + ":" + r.Password + "@" + address + "/" + url.PathEscape(r.Options["dbname"])
-	if q := otherOptions(r, append(slices.Clone(addressOptions), "socket")...); len(q) > 0 {
-		dsn += "?" + q.Encode()
+	if q := otherOptions(r, append(slices.Clone(addressOptions), "socket")...); q != "" {
+		dsn += "?" + q
 	}
 	return dsn
 }
 
 // firebirdDSN is a URL without its scheme, as the driver wants it.
 func firebirdDSN(r ConnectParams) string {
-	u := url.URL{Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", "3050")), User: url.UserPassword(r.User, r.Password), Path: "/" + strings.TrimPrefix(r.Options["dbname"], "/"), RawQuery: otherOptions(r, addressOptions...).Encode()}
+	u := url.URL{Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", "3050")), User: url.UserPassword(r.User, r.Password), Path: "/" + strings.TrimPrefix(r.Options["dbname"], "/"), RawQuery: otherOptions(r, addressOptions...)}
 	return strings.TrimPrefix(u.String(), "//")
 }
 
@@ -123,7 +134,7 @@ func SQLTarget(r ConnectParams) (string, error) {
 	if err != nil || u.Scheme == "" || u.Host == "" || u.Opaque != "" {
 		return "", errors.New("target: not a URL, so it has to name the user itself: leave out the user and password of the mapping")
 	}
-	if u.User != nil || slices.ContainsFunc([]string{"user", "password", "user id"}, u.Query().Has) {
+	if u.User != nil || slices.ContainsFunc([]string{"user", "password", "user id"}, func(name string) bool { return queryHas(u.RawQuery, name) }) {
 		return "", errors.New("target: it names a user, and so does the mapping: leave out one of them")
 	}
 	u.User = url.UserPassword(r.User, r.Password)
@@ -148,34 +159,32 @@ func postgresSource(r ConnectParams) (string, error) {
 // with the credentials of the mapping. These are all that pgx has: it takes no user,
 // password or client certificate from the environment and the home directory of the
 // program, of which it would be in place of the user. The options passfile, sslcert,
-// sslkey and service say which to take all the same. A target without a mapping's
-// credentials is pgx's as it is.
+// sslkey and service say which to take all the same: what neither the mapping nor the
+// service has, pgx takes from the program then. A target without a mapping's credentials
+// is pgx's as it is.
 func PostgreSQLTarget(r ConnectParams) (string, error) {
 	source, err := postgresOfOptions(r)
 	if err != nil || r.Target != "" && r.User == "" && r.Password == "" {
 		return source, err
 	}
-	u, err := url.Parse(source)
-	if err != nil {
-		return "", errors.New("target: not a URL") // the words may quote the password
-	}
-	query := u.Query()
-	if query.Has("service") {
+	// The text itself is added to: package url reads less of it than pgx does, and differently.
+	address, query, _ := strings.Cut(source, "?")
+	if queryHas(query, "service") {
 		return source, nil
 	}
 	if r.User == "" {
 		return "", errNoUser
 	}
+	params := []string{strings.TrimSuffix(query, "&")}
 	for _, name := range []string{"passfile", "sslcert", "sslkey"} {
-		if !query.Has(name) {
-			query.Set(name, "")
+		if !queryHas(query, name) {
+			params = append(params, name+"=")
 		}
 	}
 	if r.Password == "" {
-		query.Set("password", "") // pgx takes no empty one before the host
+		params = append(params, "password=") // pgx takes no empty one before the host
 	}
-	u.RawQuery = query.Encode()
-	return u.String(), nil
+	return address + "?" + strings.TrimPrefix(strings.Join(params, "&"), "&"), nil
 }
 
 // mssqlSource refuses a mapping without a user: the driver would log in with the account
