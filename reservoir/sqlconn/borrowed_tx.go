@@ -75,7 +75,7 @@ func (t borrowedTx) end(ctx context.Context, op string, run func() error) (err e
 	t.l.openTx.Add(-1)
 	recorded := t.l.recordError(ctx, err)
 	if t.l.conn.abandonedCall.Load() != nil {
-		return fmt.Errorf("sqlconn: %s was not answered in time, whether it was carried out is not known: %w", strings.ToUpper(op), err)
+		return fmt.Errorf("sqlconn: %s was not answered in time, whether it was carried out is not known: %w", strings.ToUpper(op), recorded)
 	}
 	return recorded
 }

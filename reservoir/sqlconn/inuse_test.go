@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -184,4 +185,30 @@ func TestRowsOfABadConnectionCostIt(t *testing.T) {
 		require.ErrorIs(t, c.Lost(), io.ErrUnexpectedEOF)
 		require.NoError(t, target.Close(c))
 	})
+}
+
+// Nor does the end of a transaction after another call was given up, which the driver is
+// still at work on.
+func TestTheEndOfATransactionBesideACallThatWasGivenUpDoesNotWaitForRows(t *testing.T) {
+	for name, end := range map[string]func(*sql.Tx) error{"Commit": (*sql.Tx).Commit, "Rollback": (*sql.Tx).Rollback} {
+		bubble(t, sqlconn.Config{QueryTimeout: time.Second}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
+			c := open(t, target)
+			conn, err := c.Lend(t.Context())
+			require.NoError(t, err)
+			rows, err := conn.QueryContext(t.Context(), "SELECT 1")
+			require.NoError(t, err)
+			tx, err := conn.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			other, err := conn.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			s.stuckEnds = make(chan struct{})
+			require.ErrorIs(t, other.Commit(), context.DeadlineExceeded)
+			require.ErrorContains(t, end(tx), driver.ErrBadConn.Error(), name)
+			require.NoError(t, rows.Err())
+			_ = rows.Close()
+			require.NoError(t, sqlconn.Return(t.Context(), conn))
+			close(s.stuckEnds)
+			require.NoError(t, target.Close(c))
+		})
+	}
 }
