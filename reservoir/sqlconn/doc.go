@@ -31,7 +31,8 @@
 // statements. MySQL and MariaDB have no statement that takes everything back.
 // There a connection comes back for reuse only when all statements of the loan
 // are known to leave nothing behind but what functions like LAST_INSERT_ID() tell,
-// which is taken back, and is closed otherwise. Stored functions, triggers and the
+// which is taken back after changes, and is closed otherwise; after reads alone the next
+// borrower can ask FOUND_ROWS() and SHOW WARNINGS for theirs. Stored functions, triggers and the
 // defaults of columns are taken to leave nothing: one that sets user variables does, and
 // one that takes from a sequence.
 //

@@ -67,8 +67,8 @@ var (
 	}}
 
 	// MySQL is also MariaDB. What an INSERT leaves for LAST_INSERT_ID(), ROW_COUNT(),
-	// FOUND_ROWS() and SHOW WARNINGS is taken back; reads are spared that, though they may
-	// leave warnings.
+	// FOUND_ROWS() and SHOW WARNINGS is taken back; reads are spared that round trip, though
+	// they leave how many rows they found, and may leave warnings.
 	MySQL = Kind{
 		Name: "mysql", RollbackSQL: rollbackSQL, Resettable: mysqlResettable, IsConnLost: isMySQLConnLost,
 		ResetSQL: []string{"SELECT LAST_INSERT_ID(0) FROM (SELECT 1) AS d"}, LeavesNoState: mysqlLeavesNoState,
