@@ -38,6 +38,7 @@ type fake struct {
 	poll      func(context.Context, *pb.FlightDescriptor) (*pb.PollInfo, error)
 	get       func(*pb.Ticket, pb.FlightService_DoGetServer) error
 	put       func(pb.FlightService_DoPutServer) error
+	putUnread bool // put has to read the first message, too
 	action    func(*pb.Action, pb.FlightService_DoActionServer) error
 
 	plans atomic.Int64
@@ -78,8 +79,11 @@ func (f *fake) DoPut(s pb.FlightService_DoPutServer) error {
 	if f.put == nil {
 		return status.Error(codes.Unimplemented, "no DoPut")
 	}
+	if f.putUnread {
+		return f.put(s)
+	}
 	// What is to be done stands in the first message: no server ends the stream
-	// well without it.
+	// well without it, unless it is broken.
 	first, err := s.Recv()
 	if err != nil {
 		return err

@@ -98,3 +98,25 @@ func (s *slowStream) SendMsg(m any) error {
 	s.sent = true
 	return s.ClientStream.SendMsg(m)
 }
+
+// A server that says that all went well before it was sent the command has done nothing of it.
+func TestAChangeDoesNotGoWellBeforeItsCommand(t *testing.T) {
+	slow := grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		s, err := streamer(ctx, desc, cc, method, opts...)
+		if desc.ClientStreams {
+			time.Sleep(time.Second)
+		}
+		return s, err
+	})
+	server := answersAfter(0)
+	server.putUnread = true
+	inBubble(t, server, func(b *bubble) {
+		c := b.open()
+		_, err := c.Update(b.Context(), "DELETE", backend.Call{})
+		require.ErrorContains(b, err, "before everything was sent")
+		p, err := c.Prepare(b.Context(), "DELETE", backend.Call{})
+		require.NoError(b, err)
+		_, err = p.Update(b.Context(), nil, backend.Call{})
+		require.ErrorContains(b, err, "before everything was sent")
+	}, func(cfg *Config) { cfg.DialOptions = []grpc.DialOption{slow} })
+}

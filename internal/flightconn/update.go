@@ -82,9 +82,9 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource, must mustRead
 	}
 	var received *callback.Call[struct{}]
 	endedEarly := false
-	for message != nil {
+	for first := true; message != nil; first = false {
 		if err := r.sendPut(stream, message); eof.Reached(err) {
-			endedEarly = must > readsCommand // the server has answered already: Recv has it
+			endedEarly = first || must > readsCommand // the server has answered already: Recv has it
 			break
 		} else if err != nil {
 			return putAnswers{}, err
