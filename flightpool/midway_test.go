@@ -25,6 +25,10 @@ var midwayCalls = map[string]struct {
 		_, err := q.Update(ctx, "INSERT INTO memory.t VALUES (1); INSERT INTO memory.t VALUES (2)")
 		return err
 	}},
+	"text that some servers cut": {"INSERT", []testserver.Point{testserver.OnDoPut}, func(ctx context.Context, q midwayCaller) error {
+		_, err := q.Update(ctx, `INSERT INTO memory.t VALUES (length('\'')); INSERT INTO memory.t VALUES (2) --'))`)
+		return err
+	}},
 	"text as a query": {"INSERT", []testserver.Point{testserver.OnGetFlightInfo}, func(ctx context.Context, q midwayCaller) error {
 		return drained(q.QueryWithOptions(ctx, "INSERT INTO memory.t VALUES (1); SELECT 7", QueryOptions{Route: RouteQuery}))
 	}},

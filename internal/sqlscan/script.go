@@ -22,6 +22,9 @@ type Script struct {
 	// SyntaxFault says why the text cannot be cut into statements: it ends inside
 	// of a quote or comment. Empty otherwise.
 	SyntaxFault string
+
+	// othersReadSeveral says that it is no single statement to servers that cut it otherwise.
+	othersReadSeveral bool
 }
 
 // Statement is one statement of a Script.
@@ -112,6 +115,7 @@ func (s *Script) mergeOtherReading(other Script) {
 	if s.Empty() {
 		return
 	}
+	s.othersReadSeveral = s.othersReadSeveral || !other.Empty() && !other.Atomic()
 	changes := false
 	for _, st := range other.Statements {
 		changes = changes || !st.ReadOnly
@@ -178,7 +182,7 @@ func (s Script) Effects() []Effect {
 // Atomic reports whether a server that refuses the text has done nothing of it:
 // it is one statement, and none that runs others.
 func (s Script) Atomic() bool {
-	if len(s.Statements) != 1 || s.SyntaxFault != "" || s.Statements[0].RunsInSteps {
+	if len(s.Statements) != 1 || s.SyntaxFault != "" || s.othersReadSeveral || s.Statements[0].RunsInSteps {
 		return false
 	}
 	switch s.Statements[0].Verb {

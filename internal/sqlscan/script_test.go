@@ -130,6 +130,7 @@ func TestTextThatServersReadDifferentlyIsNoRead(t *testing.T) {
 	} {
 		require.False(t, Parse(sql).ReadOnly(), "%s: %s", dialect, sql)
 		require.Empty(t, Parse(sql).Effects(), dialect)
+		require.False(t, Parse(sql).Atomic(), dialect)
 		left := Parse(strings.Replace(sql, "DELETE FROM t", "SET ROLE x", 1))
 		require.Equal(t, []Effect{{Kind: EffectUnknown}}, left.Effects(), dialect)
 	}
