@@ -1,6 +1,9 @@
 package adbcconn
 
 import (
+	"errors"
+	"sync/atomic"
+
 	"github.com/flightpool/flightpool/backend"
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
@@ -19,12 +22,18 @@ type commandStream struct {
 	call  *call
 	opts  []grpc.CallOption // the driver's
 	sends int
-	ended error // set once the stream has ended; io.EOF if well
+	ended error       // set once the stream has ended; io.EOF if well
+	early atomic.Bool // it has ended before what the server must read was sent
 }
+
+var errEndedEarly = errors.New("malformed reply: the server ended the stream, as if all were well, before everything was sent")
 
 // SendMsg puts the first message into the call's transaction. That a server
 // has answered before the first message was sent is for RecvMsg to tell: the
 // driver would give up with a bare EOF.
+//
+// What a server must read before it says that all went well is the first message, and
+// of an ingestion everything, up to the end.
 func (c *commandStream) SendMsg(m any) error {
 	if c.sends++; c.sends == 1 {
 		var err error
@@ -33,14 +42,24 @@ func (c *commandStream) SendMsg(m any) error {
 		}
 	}
 	err := c.ClientStream.SendMsg(m)
-	switch {
-	case err == nil:
-		return nil
-	case eof.Reached(err) && c.sends == 1:
-		return nil
-	default:
+	if !eof.Reached(err) {
 		return c.call.recordRPCError(err)
 	}
+	if c.sends == 1 || c.call.ingests {
+		c.early.Store(true)
+	}
+	if c.sends == 1 {
+		return nil
+	}
+	return err
+}
+
+// CloseSend is part of grpc.ClientStream.
+func (c *commandStream) CloseSend() error {
+	if c.call.ingests && c.call.external.HasEnded(c.ClientStream) {
+		c.early.Store(true)
+	}
+	return c.ClientStream.CloseSend()
 }
 
 // RecvMsg hands out the answer of a DoPut when its stream has ended, which
@@ -61,6 +80,10 @@ func (c *commandStream) RecvMsg(m any) error {
 		}
 	} else if err != nil {
 		c.ended = err
+	}
+	if eof.Reached(c.ended) && c.early.Load() {
+		c.ended = errEndedEarly
+		err = c.ended
 	}
 	if err != nil {
 		c.copyMetadata()

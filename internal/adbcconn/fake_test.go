@@ -48,20 +48,24 @@ func (f *fake) DoPut(s pb.FlightService_DoPutServer) error { return f.put(s) }
 // withFake opens a connection of our driver to a fake server.
 func withFake(t *testing.T, f *fake, test func(t *testing.T, c backend.Conn)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		l := memnet.New("fake:1")
-		server := grpc.NewServer(grpc.WaitForHandlers(true))
-		pb.RegisterFlightServiceServer(server, f)
-		go func() { _ = server.Serve(l) }()
-		t.Cleanup(func() {
-			server.Stop()
-			_ = l.Close()
-		})
-		c, err := newOurs(t, flightconn.Config{Address: "fake:1", Dialer: l.Dial}).open(t.Context())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = c.Close() })
-		test(t, c)
+	synctest.Test(t, func(t *testing.T) { test(t, fakeConn(t, f, flightconn.Config{})) })
+}
+
+// fakeConn is one, within a bubble.
+func fakeConn(t *testing.T, f *fake, cfg flightconn.Config) backend.Conn {
+	l := memnet.New("fake:1")
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	pb.RegisterFlightServiceServer(server, f)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		_ = l.Close()
 	})
+	cfg.Address, cfg.Dialer = "fake:1", l.Dial
+	c, err := newOurs(t, cfg).open(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 // The driver would take the first answer for the whole of it.

@@ -105,6 +105,13 @@ func (g *ExternalCall) NewStream(desc *grpc.StreamDesc, method string) (grpc.Cli
 	return g.call.conn.channel.NewStream(ctx, desc, method)
 }
 
+// HasEnded reports whether the server has ended a stream of NewStream, perhaps before it
+// was sent everything.
+func (g *ExternalCall) HasEnded(stream grpc.ClientStream) bool {
+	s, ok := stream.(*channelStream)
+	return ok && s.rpc.trailed.Load()
+}
+
 // joinContext makes the context of an RPC: it ends with the call and with ctx.
 // The caller must call the function that it returns, which releases both.
 func (g *ExternalCall) joinContext(ctx context.Context) (context.Context, context.CancelFunc) {
