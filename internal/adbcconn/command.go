@@ -32,8 +32,8 @@ var errEndedEarly = errors.New("malformed reply: the server ended the stream, as
 // has answered before the first message was sent is for RecvMsg to tell: the
 // driver would give up with a bare EOF.
 //
-// What a server must read before it says that all went well is the first message, and
-// of an ingestion everything, up to the end.
+// What a server must read before it says that all went well is the first message, all rows, and
+// of an ingestion the end, too.
 func (c *commandStream) SendMsg(m any) error {
 	if c.sends++; c.sends == 1 {
 		var err error
@@ -45,7 +45,7 @@ func (c *commandStream) SendMsg(m any) error {
 	if !eof.Reached(err) {
 		return c.call.recordRPCError(err)
 	}
-	if c.sends == 1 || c.call.ingests {
+	if c.sends == 1 || c.call.sendsRows {
 		c.early.Store(true)
 	}
 	if c.sends == 1 {

@@ -49,6 +49,7 @@ type call struct {
 	tx          backend.TxID
 	op          *backend.Operation
 	backendCall backend.Call
+	sendsRows   bool // of parameters, or of an ingestion
 	ingests     bool
 
 	endpoints []*endpoint // of the result, in the server's order
@@ -259,7 +260,7 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 		return 0, err
 	}
 	defer k.end()
-	k.ingests = true
+	k.sendsRows, k.ingests = true, true
 	stmt, err := c.cn.NewStatement()
 	if err != nil {
 		return 0, k.external.Usage(WithCause(err, nil))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 
 	"github.com/flightpool/flightpool/backend"
 
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/internal/memnet"
@@ -42,6 +44,21 @@ func (f *fake) GetFlightInfo(_ context.Context, d *pb.FlightDescriptor) (*pb.Fli
 }
 
 func (f *fake) DoGet(t *pb.Ticket, s pb.FlightService_DoGetServer) error { return f.get(t, s) }
+
+func (f *fake) DoAction(a *pb.Action, s pb.FlightService_DoActionServer) error {
+	if a.GetType() != flightsql.CreatePreparedStatementActionType {
+		return status.Error(codes.Unimplemented, a.GetType())
+	}
+	packed, err := anypb.New(&pb.ActionCreatePreparedStatementResult{PreparedStatementHandle: []byte("p")})
+	if err != nil {
+		return err
+	}
+	body, err := proto.Marshal(packed)
+	if err != nil {
+		return err
+	}
+	return s.Send(&pb.Result{Body: body})
+}
 
 func (f *fake) DoPut(s pb.FlightService_DoPutServer) error { return f.put(s) }
 

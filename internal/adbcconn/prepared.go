@@ -122,6 +122,7 @@ func (p *prepared) bind(k *call, params arrow.RecordBatch) error {
 		return err
 	}
 	defer parts.Release()
+	k.sendsRows = true
 	return p.stmt.BindStream(k.ctx, parts)
 }
 

@@ -70,3 +70,43 @@ func TestAChangeThroughTheDriverDoesNotGoWellBeforeItsCommand(t *testing.T) {
 		require.False(t, failure(t, err).Unsent)
 	})
 }
+
+// A server that says that all went well has read all rows of the parameters.
+func TestRowsThatWereNotReadAreNotDoneThroughTheDriver(t *testing.T) {
+	for sent := range 3 {
+		early := func(s pb.FlightService_DoPutServer) error {
+			for range sent {
+				if _, err := s.Recv(); err != nil {
+					return err
+				}
+			}
+			return s.Send(&pb.PutResult{})
+		}
+		synctest.Test(t, func(t *testing.T) {
+			slow := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				s, err := streamer(ctx, desc, cc, method, opts...)
+				return slowStream{s}, err
+			}
+			c := fakeConn(t, &fake{put: early}, flightconn.Config{DialOptions: []grpc.DialOption{grpc.WithStreamInterceptor(slow)}})
+			stmt, err := c.Prepare(t.Context(), "u", backend.Call{})
+			require.NoError(t, err)
+			schema := arrow.NewSchema([]arrow.Field{{Name: "k", Type: arrow.PrimitiveTypes.Int64}}, nil)
+			b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+			b.Field(0).(*array.Int64Builder).AppendValues([]int64{1, 2}, nil)
+			_, err = stmt.Update(t.Context(), b.NewRecordBatch(), backend.Call{})
+			if sent == 2 {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, "before everything was sent", "after %d messages", sent)
+		})
+	}
+}
+
+// slowStream takes a second for each message.
+type slowStream struct{ grpc.ClientStream }
+
+func (s slowStream) SendMsg(m any) error {
+	time.Sleep(time.Second)
+	return s.ClientStream.SendMsg(m)
+}
