@@ -111,6 +111,11 @@ func refusedMidway(r *rig, sql string, at []testserver.Point, answer testserver.
 	}
 	assert.Equal(r, 1, seen, "%v", err)
 	assert.False(r, SafeToRetry(err), "%v", err)
+	var e *Error
+	require.ErrorAs(r, err, &e)
+	if e.Fault == FaultStatement || e.Fault == FaultAuth || e.Fault == FaultUnsupported || e.Fault == FaultLimit { // the server refuses
+		assert.Equal(r, !inTx, e.Partial, "%v", err)
+	}
 	if inTx {
 		assert.True(r, errors.Is(after, ErrTxAborted) || errors.Is(after, ErrSessionLost), "%v: %v", err, after)
 	}

@@ -53,6 +53,22 @@ func (c *call) mayBeHalfDone(e *backend.Error) bool {
 	return e.Stage > backend.StagePrepare && c.changesSeveral()
 }
 
+// mayBePartlyStored reports whether the server has refused the call when some of it was stored, for
+// all that is known: see backend.Error.Partial.
+func (c *call) mayBePartlyStored(e *backend.Error) bool {
+	if !c.statement || !c.mayChange() || c.s.txState().phase != txNone {
+		return false
+	}
+	switch e.Fault {
+	case backend.FaultStatement:
+		return !c.failedWhole(e)
+	case backend.FaultAuth, backend.FaultUnsupported, backend.FaultLimit:
+		return !e.Unsent && c.stepBegun.Load() && c.mayBeHalfDone(e)
+	default:
+		return false
+	}
+}
+
 // notBegun is the failure of a call in which a transaction was to begin. One that
 // may be open although the answer does not give its id would take in what the
 // session is sent later: then the session is lost.

@@ -280,7 +280,7 @@ func (c *call) wrapError(err error) *backend.Error {
 		e.Unsent = false // the credential may have ended, or was refused by what the server asks, after the first part
 	}
 	e.Read = c.script.ReadOnly() && !c.delivered
-	e.Partial = c.statement && e.Fault == backend.FaultStatement && !c.failedWhole(e) && c.mayChange() && c.s.txState().phase == txNone
+	e.Partial = c.mayBePartlyStored(e)
 	if e.Fault == backend.FaultStatement || e.Fault == backend.FaultUsage {
 		return e
 	}
