@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -130,6 +134,45 @@ func TestAPageIsNoAnswerToThePoolsPing(t *testing.T) {
 			require.Error(r, r.pool.Ping(r.Context()))
 			fault.Clear()
 			require.NoError(r, r.pool.Ping(r.Context()))
+		})
+	}
+}
+
+// failingCredentials are of gRPC's client, which fails an RPC as UNAUTHENTICATED before it is sent.
+type failingCredentials struct{ fail atomic.Bool } // the next one
+
+func (f *failingCredentials) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if f.fail.Swap(false) {
+		return nil, errors.New("no token just now")
+	}
+	return nil, nil
+}
+
+func (*failingCredentials) RequireTransportSecurity() bool { return false }
+
+// Of several changes that were not sent nothing is done.
+func TestSeveralChangesWithoutACredentialToSendAreMadeAgain(t *testing.T) {
+	for name, c := range midwayCalls {
+		if name == "rows" || name == "ingest" {
+			continue // the statement was prepared before, or the rows can be read once
+		}
+		creds := &failingCredentials{}
+		inBubble(t, testserver.Strict(), Config{MaxSize: 2, DialOptions: []grpc.DialOption{grpc.WithPerRPCCredentials(creds)}}, func(r *rig) {
+			r.exec("CREATE TABLE memory.t (k BIGINT)")
+			synctest.Wait()
+			creds.fail.Store(true)
+			if err := c.call(r.Context(), r.pool); err != nil {
+				assert.NotEqual(r, FaultAuth, backend.FaultIn(err), "%s: %v", name, err) // the server's own word
+			}
+			require.False(r, creds.fail.Load())
+			err := r.pool.InTx(r.Context(), TxOptions{Attempts: 1}, func(ctx context.Context, tx *Tx) error {
+				synctest.Wait()
+				creds.fail.Store(true)
+				err := c.call(ctx, tx)
+				assert.True(r, SafeToRetry(err), "%s: %v", name, err)
+				return nil
+			})
+			assert.NoError(r, err, name)
 		})
 	}
 }

@@ -61,6 +61,8 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 	e.SQLState = sqlState(s.Message())
 	e.Fault = backend.FaultOf(s.Code(), s.Message())
 	switch {
+	case s.Code() == codes.Unauthenticated && e.Unsent:
+		e.Stage = backend.StageAuth // gRPC's client had no credential to send
 	case s.Code() == codes.Unauthenticated:
 		// The credential of a call's first RPC is looked at before anything
 		// else is, so nothing was done. A proxy's page may stand in place of another answer.

@@ -19,8 +19,7 @@ const (
 type Script struct {
 	Statements []Statement
 
-	// SyntaxFault says why the text cannot be cut into statements: it ends inside
-	// of a quote or comment. Empty otherwise.
+	// SyntaxFault says why the text cannot be cut: it ends inside of a quote or comment. Empty otherwise.
 	SyntaxFault string
 
 	// othersReadSeveral says that it is no single statement to servers that cut it otherwise.
