@@ -17,8 +17,10 @@ import (
 
 // Ingest loads rows into a table, in bulk, inside the open transaction if
 // there is one. It returns how many were stored, or -1 when the server does
-// not tell; fewer than rows has is the server's word, and no error. It does not release rows. Servers without bulk ingestion fail it
-// with FaultUnsupported.
+// not tell; fewer than rows has is the server's word, and no error. It does not
+// release rows. Servers without bulk ingestion fail it with FaultUnsupported. That
+// aborts an open transaction if more than one batch of rows was taken by then, since
+// a server that has the call may refuse the rest of the rows by the same word.
 //
 // Where rows fails, Ingest fails with its error, whatever was stored before; the
 // server is told no end of the rows. That error is not taken for one of this server's

@@ -204,6 +204,8 @@ func (w *world) feed(s step, a *actor) {
 		w.breaks("failure unnoticed", "%q", s)
 	}
 	w.record(s, a, first, n, err)
-	a.shaken = a.shaken || failing
+	// Once two batches were taken, the first may be stored, whatever the server refuses: that aborts a transaction.
+	refused := n > 1 && backend.FaultIn(err) == flightpool.FaultUnsupported
+	a.shaken = a.shaken || failing || refused
 	w.judge(s, a, err)
 }
