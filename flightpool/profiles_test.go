@@ -494,13 +494,13 @@ func (r *rig) rows(n int) array.RecordReader {
 
 func tryIngest(r *rig) error {
 	for _, step := range []struct {
-		mode backend.IngestMode
+		mode IngestMode
 		want string
 	}{
-		{backend.IngestCreate, "10"},
-		{backend.IngestAppend, "20"},
-		{backend.IngestCreateAppend, "30"},
-		{backend.IngestReplace, "10"},
+		{IngestCreate, "10"},
+		{IngestAppend, "20"},
+		{IngestCreateAppend, "30"},
+		{IngestReplace, "10"},
 	} {
 		n, err := r.pool.Ingest(r.Context(), "loaded", r.rows(10), IngestOptions{Mode: step.mode})
 		if err != nil {
@@ -513,7 +513,7 @@ func tryIngest(r *rig) error {
 			return err
 		}
 	}
-	if _, err := r.pool.Ingest(r.Context(), "loaded", r.rows(10), IngestOptions{Mode: backend.IngestCreate}); backend.FaultIn(err) != FaultStatement {
+	if _, err := r.pool.Ingest(r.Context(), "loaded", r.rows(10), IngestOptions{Mode: IngestCreate}); backend.FaultIn(err) != FaultStatement {
 		return fmt.Errorf("a table was created twice: %w", err)
 	}
 	return nil

@@ -28,6 +28,10 @@ type (
 	QueryOptions = session.QueryOptions
 	// IngestOptions tell Ingest where and how to store.
 	IngestOptions = backend.IngestOptions
+	// IngestMode tells what Ingest does with a table that exists, or does not.
+	IngestMode = backend.IngestMode
+	// IngestCompression is the compression of an Ingest's rows on the wire.
+	IngestCompression = backend.IngestCompression
 	// RetryPolicy says which failed calls are repeated.
 	RetryPolicy = session.RetryPolicy
 	// Route says by which call a statement is sent.
@@ -46,6 +50,21 @@ const (
 	RetryReads  = session.RetryReads
 	RetryNever  = session.RetryNever
 	RetryAlways = session.RetryAlways
+)
+
+// The modes of an ingestion.
+const (
+	IngestCreateAppend = backend.IngestCreateAppend // create the table if it is missing, append otherwise (default)
+	IngestCreate       = backend.IngestCreate       // fail if it exists
+	IngestAppend       = backend.IngestAppend       // fail if it is missing
+	IngestReplace      = backend.IngestReplace      // drop and create it
+)
+
+// The compressions of an ingestion.
+const (
+	IngestUncompressed = backend.IngestUncompressed
+	IngestLZ4          = backend.IngestLZ4
+	IngestZSTD         = backend.IngestZSTD
 )
 
 // Query runs a statement on any free connection and streams its rows. args are its
