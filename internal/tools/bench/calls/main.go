@@ -4,7 +4,7 @@
 //	go run ./calls [-rounds 7] [-work select1_8] [-peer arrow-go_client] [-quick] [-plot FILE]
 //
 // The server is a process of its own that sends again what it has encoded once
-// (nullserver.go), so that it is not what is measured. Each run of a work by a
+// (nullserver.go, over frameserver.go), so that it is not what is measured. Each run of a work by a
 // peer is a process of its own too: its processor time and allocations are that
 // peer's alone.
 //
