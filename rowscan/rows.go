@@ -40,7 +40,7 @@ type Result interface {
 // field is an error. The fields of an embedded struct count as fields of T, and nil
 // pointers to embedded structs are allocated, unless a tag makes the embedded struct
 // a field of its own. A map[string]any takes the whole row, as Maps gives it. Any
-// other T, time.Time, Decimal and types with a Scan method among them, takes the
+// other T, time.Time, Decimal, types with a Scan method and netip.Addr among them, takes the
 // value of a result's only column.
 //
 // A value arrives exactly, or the row is an error that names it:
@@ -62,7 +62,10 @@ type Result interface {
 //   - any takes everything, as Value gives it;
 //   - a type with a Scan method of database/sql is given nil, an int64, float64,
 //     bool, []byte, string or time.Time: durations as nanoseconds, decimals,
-//     larger integers and intervals as text, nested values as JSON.
+//     larger integers and intervals as text, nested values as JSON;
+//   - a struct, slice, array or map with an UnmarshalText method, such as the addresses
+//     of net and net/netip or big.Int, is given texts, integers, decimals and times as a
+//     string gets them, and takes everything else as what it is made of.
 //
 // NULL needs a pointer, a slice, a map, an any or a Scan method. In a string,
 // binary values are their bytes, times are as in RFC 3339, and nested values are

@@ -54,10 +54,11 @@ func (s setters) of(t reflect.Type) (setter, error) {
 }
 
 // isScalar reports whether t takes a whole column although it is a struct, or
-// contains one. Such a type has a Scan method of its own, on its pointer as
-// database/sql wants it, or is time.Time; its fields are not looked at.
+// contains one. Such a type is time.Time, or has a Scan method of its own, on its pointer
+// as database/sql wants it, so that its fields are not looked at; or it has an
+// UnmarshalText method, and no fields to look at.
 func isScalar(t reflect.Type) bool {
-	return t == timeType || reflect.PointerTo(t).Implements(scannerType)
+	return t == timeType || reflect.PointerTo(t).Implements(scannerType) || readsText(t) && isOpaque(t)
 }
 
 // build makes the setter of t. Types of our own and those with a Scan method
@@ -77,7 +78,15 @@ func (s setters) build(t reflect.Type) (setter, error) {
 		return func(dst reflect.Value, v value) error {
 			return dst.Addr().Interface().(sql.Scanner).Scan(v.driverValue())
 		}, nil
+	case readsText(t):
+		return s.textSetter(t), nil
+	default:
+		return s.ofKind(t)
 	}
+}
+
+// ofKind makes the setter of a type that is as what it is made of.
+func (s setters) ofKind(t reflect.Type) (setter, error) {
 	switch t.Kind() {
 	case reflect.Bool:
 		return setBool, nil

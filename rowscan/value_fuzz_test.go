@@ -36,6 +36,14 @@ type (
 	}
 )
 
+// textual is what UnmarshalText was given.
+type textual struct{ given string }
+
+func (s *textual) UnmarshalText(text []byte) error {
+	s.given = string(text)
+	return nil
+}
+
 // destinations are Go types of every kind that Rows takes.
 var destinations = []reflect.Type{
 	reflect.TypeFor[any](), reflect.TypeFor[bool](), reflect.TypeFor[*bool](), reflect.TypeFor[namedBool](),
@@ -45,7 +53,7 @@ var destinations = []reflect.Type{
 	reflect.TypeFor[string](), reflect.TypeFor[*string](), reflect.TypeFor[namedText](),
 	reflect.TypeFor[[]byte](), reflect.TypeFor[json.RawMessage](), reflect.TypeFor[namedBytes](), reflect.TypeFor[[]namedByte](), reflect.TypeFor[[4]byte](), reflect.TypeFor[[4]namedByte](),
 	reflect.TypeFor[time.Time](), reflect.TypeFor[*time.Time](), reflect.TypeFor[time.Duration](), reflect.TypeFor[Decimal](), reflect.TypeFor[*Decimal](),
-	reflect.TypeFor[valuegen.Scanner](), reflect.TypeFor[*valuegen.Scanner](),
+	reflect.TypeFor[valuegen.Scanner](), reflect.TypeFor[*valuegen.Scanner](), reflect.TypeFor[textual](), reflect.TypeFor[[]*textual](),
 	reflect.TypeFor[[]any](), reflect.TypeFor[[]int64](), reflect.TypeFor[[]*string](), reflect.TypeFor[[2]any](), reflect.TypeFor[[][]any](), reflect.TypeFor[[]valuegen.Scanner](),
 	reflect.TypeFor[map[string]any](), reflect.TypeFor[map[any]any](), reflect.TypeFor[map[string]int64](), reflect.TypeFor[map[int64]string](), reflect.TypeFor[map[[4]byte]any](),
 	reflect.TypeFor[map[Decimal]any](), reflect.TypeFor[map[namedText]*int64](),
@@ -108,7 +116,7 @@ func checkColumn(t *testing.T, col arrow.Array, want []any) map[reflect.Type]int
 				continue
 			}
 			fits[to]++
-			if !valuegen.Same(textOfJSON(t, dst, valueOf(col, row)), logical) {
+			if !valuegen.Same(plainOf(t, dst, valueOf(col, row)), logical) {
 				t.Errorf("%s: %v arrives in %s as %#v", col.DataType(), logical, to, dst.Interface())
 			}
 		}
@@ -116,10 +124,22 @@ func checkColumn(t *testing.T, col arrow.Array, want []any) map[reflect.Type]int
 	return fits
 }
 
-// textOfJSON is dst; or, where dst is JSON made of a value that is no text, what a string
-// gets of it, which valuegen knows.
-func textOfJSON(t *testing.T, dst reflect.Value, v value) reflect.Value {
+// plainOf is dst; or, where dst is a text by its UnmarshalText or JSON made of a value that
+// is no text, what a string gets of it, which valuegen knows.
+func plainOf(t *testing.T, dst reflect.Value, v value) reflect.Value {
 	t.Helper()
+	if one, is := dst.Interface().(textual); is {
+		return reflect.ValueOf(one.given)
+	}
+	if many, is := dst.Interface().([]*textual); is && many != nil {
+		texts := make([]*string, len(many))
+		for i, one := range many {
+			if one != nil {
+				texts[i] = &one.given
+			}
+		}
+		return reflect.ValueOf(texts)
+	}
 	raw, is := dst.Interface().(json.RawMessage)
 	switch v.kind {
 	case nullKind, textKind, binaryKind:
@@ -195,6 +215,13 @@ func mustFit(to reflect.Type, v value, logical any) bool {
 		return true
 	case decimalType:
 		return v.kind == decimalKind || v.kind == intKind || v.kind == uintKind
+	case reflect.TypeFor[textual]():
+		switch v.kind {
+		case textKind, intKind, uintKind, decimalKind, timeKind, uuidKind:
+			return true
+		default:
+			return false
+		}
 	case timeType:
 		return v.kind == timeKind
 	case durationType:
