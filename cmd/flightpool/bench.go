@@ -132,13 +132,19 @@ func (a *app) bench(ctx context.Context, args []string, opts load.Options, asJSO
 
 func printLoad(out io.Writer, r *load.Report) {
 	fmt.Fprintf(out, "%s in %.1f s: %.0f per second, %s\n", count(r.Calls, "call"), r.Seconds, r.PerSecond, count(r.Rows, "row"))
-	fmt.Fprintf(out, "  mean   %v\n", round(time.Duration(r.Mean)*time.Microsecond))
-	for _, q := range r.Latency {
-		fmt.Fprintf(out, "  %-5v%% %v\n", q.Percent, round(time.Duration(q.Micros)*time.Microsecond))
+	if r.Calls > 0 { // a failure is no time
+		printTimes(out, r)
 	}
 	fmt.Fprintf(out, "pool: %d connections, %d opened, %d waits of %.3f s in all, %d repeated\n",
 		r.Pool["connections"], r.Pool["opens"], r.Pool["waited"], r.Pool["wait_seconds"], r.Pool["retries"])
 	for _, e := range r.Errors {
 		fmt.Fprintf(out, "%d failed, %s: %s\n", e.Count, e.Kind, e.Example)
+	}
+}
+
+func printTimes(out io.Writer, r *load.Report) {
+	fmt.Fprintf(out, "  mean   %v\n", round(time.Duration(r.Mean)*time.Microsecond))
+	for _, q := range r.Latency {
+		fmt.Fprintf(out, "  %-5v%% %v\n", q.Percent, round(time.Duration(q.Micros)*time.Microsecond))
 	}
 }

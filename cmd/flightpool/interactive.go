@@ -21,8 +21,10 @@ const leaveWithin = 2 * time.Second
 // interactive reads statements from a terminal until the user leaves.
 func (s *shell) interactive(ctx context.Context) error {
 	names := &catalog{pool: s.pool}
-	names.refresh(ctx)
-	s.onChange = func() { names.refresh(ctx) }
+	wanted, leave := context.WithCancel(ctx)
+	defer leave() // the pool waits for calls under way when it is closed
+	names.refresh(wanted)
+	s.onChange = func() { names.refresh(wanted) }
 	line := liner.NewLiner()
 	defer func() { _ = line.Close() }() // the terminal is gone if that fails
 	line.SetCtrlCAborts(true)

@@ -77,6 +77,10 @@ func TestBenchPrintsTextAndJSON(t *testing.T) {
 	require.Positive(t, report.Failures)
 	require.Equal(t, "statement, InvalidArgument", report.Errors[0].Kind)
 
+	r = flightpoolOf(t, "", nil, "bench", srv.URI(), "-c", "1", "-d", "100ms", "-q", "SELECT error('broken')")
+	require.Equal(t, exitFailed, r.code, r.err)
+	require.Regexp(t, `^0 calls in 0\.\d s: 0 per second, 0 rows\npool: `, r.out, "no times of nothing")
+
 	for _, wrong := range [][]string{{"-c", "0"}, {"-d", "0s"}, {"-q", ";"}, {"-f", file + "x"}} {
 		r = flightpoolOf(t, "", nil, append([]string{"bench", srv.URI()}, wrong...)...)
 		require.Equal(t, exitUsage, r.code, r.err)
