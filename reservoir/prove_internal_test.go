@@ -70,6 +70,7 @@ func FuzzProve(f *testing.F) {
 	for n := range uint64(50) {
 		f.Add(n)
 	}
+	f.Add(uint64(1795791050439362082)) // lent by one Reconfigure, judged after the next
 	f.Add(uint64(1795334461398136207)) // a successor that went before the one it was for
 	f.Fuzz(func(t *testing.T, n uint64) {
 		if _, wrong := proveProgram(t, n); wrong != "" {
@@ -121,6 +122,7 @@ type world struct {
 	over     []Loan[*provenConn]
 	ops      int
 	proving  atomic.Int64 // calls of CheckOne
+	tunedAt  atomic.Int64 // when the latest Reconfigure began; 0: there was none
 	account  account
 
 	more  *rand.Rand // of the program, too
@@ -440,6 +442,7 @@ func (w *world) steer(ctx context.Context, n int) {
 	case 94:
 		cfg := w.config(false)
 		w.note("tune MaxSize %d MinIdle %d", cfg.MaxSize, cfg.MinIdle)
+		w.tunedAt.Store(w.r.clock.exact())
 		if err := w.r.Reconfigure(cfg); err != nil {
 			w.failf("tune: %v", err)
 		}
@@ -509,6 +512,7 @@ func (w *world) lent(l Loan[*provenConn]) {
 		w.failf("%d was lent twice", c.id)
 	case now >= e.lifetime.expireAt:
 		w.failf("%d was lent %v after its end", c.id, time.Duration(now-e.lifetime.expireAt))
+	case e.borrowedAt <= w.tunedAt.Load(): // perhaps before Reconfigure, which may have asked for checks
 	case w.r.cfg.CheckOnAcquire && w.r.cfg.IdleBeforeCheck == off && e.knownGoodAt < now-int64(time.Second) && e.loanNumber > 1:
 		w.failf("%d was lent unchecked", c.id)
 	}
