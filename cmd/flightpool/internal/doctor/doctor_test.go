@@ -61,6 +61,21 @@ func TestTheVerdictsAreWhatTheServerIs(t *testing.T) {
 	}
 }
 
+// A query that has come to its end by itself, on a fast server, was not stopped.
+func TestAQueryThatEndsSoonProvesNoCancel(t *testing.T) {
+	defer func(before []string) { slowQueries = before }(slowQueries)
+	slowQueries = []string{"SELECT sleep('1500ms')", "SELECT sleep('20s')"}
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := examine(t, testserver.SwanLake(), nil)
+		require.Equal(t, no, r.Verdict("cancel"), "%+v", r.Findings)
+	})
+	slowQueries = slowQueries[:1]
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := examine(t, testserver.Strict(), nil)
+		require.Equal(t, yes, r.Verdict("cancel"), "%+v", r.Findings)
+	})
+}
+
 // truth is what a profile makes of a server.
 func truth(p testserver.Profile) map[string]string {
 	has := func(what string) bool { _, refused := p.Refuse[what]; return !refused }
