@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -164,39 +163,6 @@ type Call struct {
 	// Progress, when not nil, hears how far a query is while it is planned,
 	// from the call's goroutine. Backends that cannot tell ignore it.
 	Progress func(fraction float64, known bool)
-}
-
-// Operation is what the server knows a running call by. The backend sets its
-// name as soon as the server has told it, the cancel chain reads it.
-//
-// INVARIANT: the name is that of what the call has sent last, or there is none. What the
-// server says of an earlier one would pass for the end of a statement that runs.
-type Operation struct{ name atomic.Pointer[any] }
-
-// SetName records the backend's own name of the operation (for example the
-// FlightInfo). A nil Operation ignores it.
-func (o *Operation) SetName(name any) {
-	if o != nil {
-		o.name.Store(&name)
-	}
-}
-
-// ForgetName is for a call that sends its statement anew, before it does.
-func (o *Operation) ForgetName() {
-	if o != nil {
-		o.name.Store(nil)
-	}
-}
-
-// Name is nil while the server has not named the operation yet.
-func (o *Operation) Name() any {
-	if o == nil {
-		return nil
-	}
-	if name := o.name.Load(); name != nil {
-		return *name
-	}
-	return nil
 }
 
 // IngestMode tells what to do with the target table of an Ingest.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -45,6 +47,17 @@ var midwayCalls = map[string]struct {
 		_, err := q.UpdateWithOptions(ctx, "INSERT INTO memory.t VALUES (?)", QueryOptions{Params: rows})
 		return err
 	}},
+	"ingest of one batch in parts": {"INGEST", []testserver.Point{testserver.OnStatement}, func(ctx context.Context, q midwayCaller) error {
+		rows := texts(2, 2<<20) // which do not fit into one message
+		defer rows.Release()
+		reader, err := array.NewRecordReader(rows.Schema(), []arrow.RecordBatch{rows})
+		if err != nil {
+			return err
+		}
+		defer reader.Release()
+		_, err = q.Ingest(ctx, "u", reader, IngestOptions{Catalog: "memory", Schema: "main"})
+		return err
+	}},
 	"ingest": {"INGEST", []testserver.Point{testserver.OnStatement}, func(ctx context.Context, q midwayCaller) error {
 		rows := ints("k", 1, 2)
 		defer rows.Release()
@@ -81,6 +94,9 @@ var midwayAnswers = func() map[string]testserver.Effect {
 func TestWhatIsRefusedInTheMiddleIsNotRepeated(t *testing.T) {
 	for name, c := range midwayCalls {
 		for said, answer := range midwayAnswers {
+			if large := strings.HasSuffix(name, "in parts"); large && !slices.Contains([]string{"Unimplemented", "Unauthenticated", "page 404"}, said) {
+				continue // the batch is large
+			}
 			for _, inTx := range []bool{false, true} {
 				say := fmt.Sprintf("%s, answered by %s, in a transaction: %v", name, said, inTx)
 				t.Run(say, func(t *testing.T) {
@@ -97,7 +113,7 @@ func refusedMidway(r *rig, sql string, at []testserver.Point, answer testserver.
 	r.exec("CREATE TABLE memory.t (k BIGINT)")
 	var faults []*testserver.SetFault
 	for _, at := range at {
-		faults = append(faults, r.srv.Faults().Set(testserver.Fault{On: at, SQL: sql, Do: answer}))
+		faults = append(faults, r.srv.Faults().Set(testserver.Fault{On: at, SQL: sql, After: sql == "INGEST", Do: answer})) // after: all rows were taken
 	}
 	var err, after error
 	if inTx {
@@ -153,7 +169,7 @@ func (*failingCredentials) RequireTransportSecurity() bool { return false }
 // Of several changes that were not sent nothing is done.
 func TestSeveralChangesWithoutACredentialToSendAreMadeAgain(t *testing.T) {
 	for name, c := range midwayCalls {
-		if name == "rows" || name == "ingest" {
+		if name == "rows" || strings.HasPrefix(name, "ingest") {
 			continue // the statement was prepared before, or the rows can be read once
 		}
 		creds := &failingCredentials{}

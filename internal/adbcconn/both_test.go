@@ -180,3 +180,25 @@ func TestADictionaryOfDictionariesIsNotSent(t *testing.T) {
 		}
 	})
 }
+
+// A server may refuse a later part of one batch: the session must know that there are several.
+func TestABatchThatIsSentInPartsIsTold(t *testing.T) {
+	inBubble(t, testserver.Strict(), func(t *testing.T, _ server, c backend.Conn) {
+		for kind, conn := range kinds(c) {
+			for _, rows := range []int{1, 2} {
+				values := array.NewStringBuilder(memory.DefaultAllocator)
+				for range rows {
+					values.Append(string(bytes.Repeat([]byte("a"), 3<<20)))
+				}
+				schema := arrow.NewSchema([]arrow.Field{{Name: "s", Type: arrow.BinaryTypes.String, Nullable: true}}, nil)
+				reader, err := array.NewRecordReader(schema, []arrow.RecordBatch{array.NewRecordBatch(schema, []arrow.Array{values.NewArray()}, int64(rows))})
+				require.NoError(t, err)
+				op := &backend.Operation{}
+				_, err = conn.Ingest(t.Context(), reader, backend.IngestOptions{Table: fmt.Sprintf("parts_%s_%d", kind, rows)}, backend.Call{Op: op})
+				reader.Release()
+				require.NoError(t, err)
+				require.Equal(t, rows > 1, op.IsSplit(), "%s, %d rows", kind, rows)
+			}
+		}
+	})
+}

@@ -272,7 +272,7 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 	if err := flightconn.CheckSendable(rows.Schema()); err != nil {
 		return 0, k.external.Usage(fmt.Errorf("rows: %w", err))
 	}
-	parts := newSplitReader(rows, k.external.RequestLimit())
+	parts := newSplitReader(rows, k.external.RequestLimit(), sc.Op)
 	defer parts.releaseUnread()
 	if err := stmt.BindStream(k.ctx, parts); err != nil {
 		return 0, k.external.Usage(WithCause(err, nil))

@@ -145,14 +145,15 @@ type splitReader struct {
 	current arrow.RecordBatch
 	pending []arrow.RecordBatch
 	given   bool // a part was given out
+	op      *backend.Operation
 	err     error
 }
 
 // newSplitReader reads rows in parts of at most limit bytes. It holds rows
-// until releaseUnread.
-func newSplitReader(rows array.RecordReader, limit int) *splitReader {
+// until releaseUnread. op is told of a batch that is cut, before a part of it is given out.
+func newSplitReader(rows array.RecordReader, limit int, op *backend.Operation) *splitReader {
 	rows.Retain()
-	return &splitReader{RecordReader: rows, limit: int64(limit - headroom)}
+	return &splitReader{RecordReader: rows, limit: int64(limit - headroom), op: op}
 }
 
 // Next is part of array.RecordReader. A batch that cannot be split ends the
@@ -163,7 +164,9 @@ func (r *splitReader) Next() bool {
 		if r.err != nil || !r.RecordReader.Next() {
 			return false
 		}
-		r.pending, r.err = splitToFit(r.RecordReader.RecordBatch(), r.limit)
+		if r.pending, r.err = splitToFit(r.RecordReader.RecordBatch(), r.limit); len(r.pending) > 1 {
+			r.op.MarkSplit()
+		}
 	}
 	r.current, r.pending = r.pending[0], r.pending[1:]
 	r.given = true

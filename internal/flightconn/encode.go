@@ -40,6 +40,7 @@ type encoder struct {
 	pending []*putMessage        // what the writer wrote last
 	desc    *pb.FlightDescriptor // goes with the first message
 	rows    int64                // to try next, 0 at the start
+	cuts    bool                 // a batch took several messages
 
 	compacts bool // a column has a type that Arrow's writer cannot encode a slice of
 }
@@ -86,7 +87,7 @@ func (e *encoder) encode(batch arrow.RecordBatch) ([]*putMessage, error) {
 			if to == total {
 				return out, nil
 			}
-			from = to
+			from, e.cuts = to, true
 			if size <= e.limit/2 {
 				e.rows *= 2 // the large rows are behind us
 			}

@@ -42,7 +42,7 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 	}
 	e := newEncoder(desc, rows.Schema(), c.cfg().RequestLimit, compression(opts.Compression)...)
 	defer e.close()
-	n, err := r.putCount(ctx, e.source(ctx, rows), readsEnd)
+	n, err := r.putCount(ctx, e.source(ctx, rows, call.Op), readsEnd)
 	if err != nil {
 		return 0, r.wrapError(backend.StageExecute, err)
 	}
@@ -55,7 +55,9 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 // ctx is looked at between two batches alone, since a reader cannot be
 // interrupted. A reader that fails ends the RPC without its end being sent, so
 // that the server does not take what came before for all.
-func (e *encoder) source(ctx context.Context, rows array.RecordReader) messageSource {
+//
+// op is told of a batch that is sent in parts, before any of them is.
+func (e *encoder) source(ctx context.Context, rows array.RecordReader, op *backend.Operation) messageSource {
 	var ready []*putMessage
 	ended := false
 	return func() (*putMessage, error) {
@@ -66,7 +68,9 @@ func (e *encoder) source(ctx context.Context, rows array.RecordReader) messageSo
 			var err error
 			switch {
 			case rows.Next():
-				ready, err = e.encode(rows.RecordBatch())
+				if ready, err = e.encode(rows.RecordBatch()); e.cuts {
+					op.MarkSplit()
+				}
 			case rows.Err() != nil:
 				return nil, rows.Err()
 			default:
