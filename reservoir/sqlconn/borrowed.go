@@ -26,6 +26,7 @@ type borrowedConn struct {
 	closes      atomic.Int32
 	openRows    atomic.Int32
 	openTx      atomic.Int32
+	unended     atomic.Uint32 // an unendedTx
 
 	// database/sql makes one call at a time.
 	trace   Trace       // nil: nobody is told
@@ -168,7 +169,9 @@ func (l *borrowedConn) PrepareContext(ctx context.Context, query string) (driver
 	}
 	l.conn.setLatest(ctx)
 	began := time.Now()
-	stmt, err := catchPanic(l.conn, func() (driver.Stmt, error) { return l.prepare(ctx, query) })
+	stmt, err := catchPanic(l.conn, func() (driver.Stmt, error) {
+		return afterUnended(ctx, l, func() (driver.Stmt, error) { return l.prepare(ctx, query) })
+	})
 	if err != nil {
 		l.count(time.Since(began), err) // a statement that never runs
 		first.finish(err)
@@ -252,7 +255,7 @@ func runCounted[T any](ctx context.Context, l *borrowedConn, call *tracedCall, r
 		}
 	}()
 	began := time.Now()
-	v, err := catchPanic(l.conn, run)
+	v, err := catchPanic(l.conn, func() (T, error) { return afterUnended(ctx, l, run) })
 	returned = true
 	if err == nil && l.conn.refused.Load() {
 		l.conn.refused.Store(false)

@@ -20,7 +20,9 @@ func (l *borrowedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driv
 		defer stop()
 	}
 	tx, err := boundedValue(limited, l.conn, func(context.Context) (driver.Tx, error) {
-		return catchPanic(l.conn, func() (driver.Tx, error) { return l.begin(within, opts) }) // drivers keep the context for COMMIT
+		return catchPanic(l.conn, func() (driver.Tx, error) {
+			return afterUnended(limited, l, func() (driver.Tx, error) { return l.begin(within, opts) }) // drivers keep the context for COMMIT
+		})
 	})
 	call.finish(err)
 	if err != nil {
@@ -49,7 +51,14 @@ type borrowedTx struct {
 	l   *borrowedConn
 }
 
-func (t borrowedTx) Commit() error { return t.end(t.ctx, "Commit", t.tx.Commit) }
+func (t borrowedTx) Commit() error {
+	return t.end(t.ctx, "Commit", func() error {
+		if err := t.l.endUnended(t.ctx); err != nil {
+			return err
+		}
+		return t.tx.Commit()
+	})
+}
 
 // Rollback is also called when the context has ended: it has killTimeout then.
 func (t borrowedTx) Rollback() error {
@@ -73,6 +82,7 @@ func (t borrowedTx) end(ctx context.Context, op string, run func() error) (err e
 		ctx = t.ctx // whose end the driver may have closed the connection for
 	}
 	t.l.openTx.Add(-1)
+	t.l.recordEnd(err)
 	recorded := t.l.recordError(ctx, err)
 	if t.l.conn.abandonedCall.Load() != nil {
 		return fmt.Errorf("sqlconn: %s was not answered in time, whether it was carried out is not known: %w", strings.ToUpper(op), recorded)

@@ -24,9 +24,10 @@ const theDriver = "sqlconn: the driver"
 //
 // INVARIANT: nobody uses a connection on which a call was given up, but that call.
 func catchPanic[T any](c *Conn, call func() (T, error)) (v T, err error) {
-	if c.abandonedCall.Load() != nil {
-		return v, fmt.Errorf("%w: %w", driver.ErrBadConn, c.Lost())
+	if c.abandonedCall.Load() != nil || !c.calls.begin() {
+		return v, fmt.Errorf("%w: %w", driver.ErrBadConn, c.lostError())
 	}
+	defer c.calls.end()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%s panicked: %v", theDriver, p)

@@ -37,6 +37,7 @@ type Conn struct {
 	needsReset    atomic.Bool                   // one ran that Reset has to take something back of
 	refused       atomic.Bool                   // the driver took no call beside open rows, and has answered none since
 	abandonedCall atomic.Pointer[chan struct{}] // closed when a call returns that was given up
+	calls         driverCalls
 }
 
 // awaitLoanEnd waits until nothing of the latest loan can reach the connection any more.
@@ -69,10 +70,18 @@ func (c *Conn) Queries() (queries, failures uint64, busy time.Duration) {
 	return c.queries.Load(), c.failures.Load(), time.Duration(c.queryTime.Load())
 }
 
-// Lost is why the connection is known to be broken, or nil.
-func (c *Conn) Lost() error {
+// lostError is why the connection was lost, without a call of the driver.
+func (c *Conn) lostError() error {
 	if err := c.lost.Load(); err != nil {
 		return *err
+	}
+	return nil
+}
+
+// Lost is why the connection is known to be broken, or nil.
+func (c *Conn) Lost() error {
+	if err := c.lostError(); err != nil {
+		return err
 	}
 	if c.valid() {
 		return nil
@@ -151,21 +160,4 @@ func ignoreDone(err error) error {
 		return nil
 	}
 	return err
-}
-
-// Raw gives f the driver's own connection under a *sql.Conn that Lend made. The
-// Raw method of *sql.Conn gives a wrapper instead.
-func Raw(conn *sql.Conn, f func(driverConn any) error) error {
-	return conn.Raw(func(wrapper any) error {
-		if w, ok := wrapper.(interface{ unwrap() *borrowedConn }); ok {
-			l := w.unwrap()
-			l.conn.cannotReset.Store(true) // nobody saw what f did
-			err := f(l.conn.raw)
-			if err != nil && Broken(err) {
-				l.conn.lost.CompareAndSwap(nil, &err)
-			}
-			return l.hideBadConn(err)
-		}
-		return f(wrapper)
-	})
 }

@@ -42,6 +42,14 @@
 // once, and may cost the connection. Its error is not driver.ErrBadConn, with which
 // database/sql would wait for the rows before the call returns; Broken knows it.
 //
+// # Transactions whose end fails
+//
+// A COMMIT or ROLLBACK that the server refuses, or that could not be sent beside open rows, may
+// leave the transaction open, while to database/sql it is over. Before the next call of the loan
+// it is rolled back; while rows are open that call fails instead. Where a second transaction of the
+// same *sql.Conn is open, which is the same one to the server, no call but its Rollback is taken
+// any more, and the connection is lost.
+//
 // # Deadlines
 //
 // When a statement's context ends, some drivers stop the statement, and some only

@@ -133,12 +133,17 @@ func (t *Lifecycle) dial(ctx context.Context) (*Conn, error) {
 
 // Close ends the physical connection. It waits up to 5s for the end of a
 // statement that its driver has given up, where the kind can stop it, and for a
-// check or a reset that was given up, before it closes the connection under it.
+// check or a reset that was given up, before it closes the connection under it. For any other
+// call of the driver, such as a rollback that database/sql makes behind a borrower who has left,
+// it waits 50ms.
 func (t *Lifecycle) Close(c *Conn) error {
 	c.awaitKill()
 	c.awaitAbandonedCall()
 	closed := net.ErrClosed
 	c.lost.CompareAndSwap(nil, &closed)
+	if c.abandonedCall.Load() == nil { // else it was waited for
+		c.calls.close(returnGrace)
+	}
 	return c.raw.Close()
 }
 
