@@ -53,15 +53,15 @@ type dbSession struct {
 	number int
 
 	// guarded by db.mu
-	inTx, aborted  bool
-	pending        []int
-	savepoints     []int
-	colour         string
-	openRows       int
-	calls          int // of the driver, under way
-	dead, gone     bool
-	closes         int
-	latestLoan     int
+	inTx, aborted bool
+	pending       []int
+	savepoints    []int
+	colour        string
+	openRows      int
+	calls         int // of the driver, under way
+	dead, gone    bool
+	closes        int
+	latestLoan    int
 }
 
 var (
