@@ -1,6 +1,9 @@
 package sqlscan
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // reportingPragmas only report, in DuckDB or SQLite.
 var reportingPragmas = wordSet(`collations database_list database_size extension_versions functions metadata_info platform show show_databases
@@ -21,18 +24,16 @@ func pragma(toks []token) (name string, at int, assigned bool) {
 }
 
 func refinePragma(st *Statement, toks []token, _ string) {
-	name, _, assigned := pragma(toks)
+	name, at, assigned := pragma(toks)
 	switch {
 	case assigned, effectlessPragmas[name]:
 		st.Rows = RowsNone
 	case reportingPragmas[name]:
 		st.Rows, st.ReadOnly = RowsSome, true
+	case hasAnyPrefix(name, "ENABLE_", "DISABLE_", "VERIFY_"):
+		st.Rows = RowsNone
 	default:
-		for _, prefix := range []string{"ENABLE_", "DISABLE_", "VERIFY_"} {
-			if strings.HasPrefix(name, prefix) {
-				st.Rows = RowsNone
-			}
-		}
+		st.RunsInSteps = at+1 < len(toks) && toks[at+1].isPunct("(") // DuckDB's import_database and copy_database stand for statements
 	}
 }
 
@@ -49,13 +50,14 @@ func pragmaEffect(toks []token, sql string) []Effect {
 }
 
 // sessionFunctions change the session that calls them.
-var sessionFunctions = wordSet(`set_config setseed dblink dblink_connect dblink_exec dblink_send_query get_lock release_lock release_all_locks
+var sessionFunctions = wordSet(`set_config setseed dblink load_extension get_lock release_lock release_all_locks
 	enable_logging disable_logging enable_profiling disable_profiling enable_peg_parser disable_peg_parser
 	json_execute_serialized_sql sqlite_attach postgres_attach load_aws_credentials ducklake_set_commit_message`)
 
 // changingFunctions change what lies outside of the session.
 var changingFunctions = wordSet(`nextval setval write_log checkpoint force_checkpoint truncate_duckdb_logs pg_notify pg_terminate_backend
-	pg_cancel_backend postgres_execute mysql_execute
+	pg_cancel_backend pg_switch_wal pg_create_restore_point pg_reload_conf pg_rotate_logfile pg_promote pg_logical_emit_message
+	pg_drop_replication_slot pg_replication_slot_advance postgres_execute postgres_query mysql_execute mysql_query dbgen dsdgen generateserialid
 	ducklake_expire_snapshots ducklake_cleanup_old_files ducklake_delete_orphaned_files ducklake_merge_adjacent_files
 	ducklake_rewrite_data_files ducklake_add_data_files ducklake_flush_inlined_data ducklake_set_option`)
 
@@ -66,12 +68,31 @@ func functionEffects(function token, args []token) (left []Effect, changes bool)
 	switch {
 	case name == "QUERY":
 		return queryFunctionEffects(args)
-	case sessionFunctions[name], strings.HasPrefix(name, "PG_ADVISORY_"), strings.HasPrefix(name, "PG_TRY_ADVISORY_"):
+	case sessionFunctions[name], hasAnyPrefix(name, "PG_ADVISORY_", "PG_TRY_ADVISORY_", "PG_REPLICATION_ORIGIN_", "PG_BACKUP_", "DBLINK_"):
 		return []Effect{{Kind: EffectUnknown}}, true
-	case changingFunctions[name], strings.HasPrefix(name, "LO_"):
+	case changingFunctions[name], hasAnyPrefix(name, "LO_", "PG_LOGICAL_SLOT_GET_", "PG_CREATE_LOGICAL_", "PG_CREATE_PHYSICAL_", "PG_STAT_RESET"):
 		return nil, true
 	default:
 		return nil, false
+	}
+}
+
+// addFunction is for a function in the statement that does more than compute. What it leaves
+// in the session is there also if the rest of the statement fails.
+func (st *Statement) addFunction(left ...Effect) {
+	st.ReadOnly = false
+	st.RunsInSteps = st.RunsInSteps || len(left) > 0
+	st.Effects = append(st.Effects, left...)
+}
+
+// takesFromSequence reports whether toks[i] ends NEXT VALUE FOR, which is a nextval without
+// parentheses, or is the NEXTVAL of seq.NEXTVAL or NEXTVAL FOR seq.
+func takesFromSequence(toks []token, i int) bool {
+	switch {
+	case toks[i].is("FOR"):
+		return i > 1 && toks[i-1].is("VALUE") && toks[i-2].is("NEXT") || toks[i-1].is("NEXTVAL")
+	default:
+		return toks[i].is("NEXTVAL") && toks[i-1].isPunct(".")
 	}
 }
 
@@ -106,6 +127,10 @@ func upperName(t token) string {
 		return t.text
 	}
 	return strings.ToUpper(unquote(t.text))
+}
+
+func hasAnyPrefix(name string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 func wordSet(list string) map[string]bool {

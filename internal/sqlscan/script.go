@@ -50,8 +50,9 @@ type Statement struct {
 	// take for a query: an EXPLAIN ANALYZE, or a main statement behind a WITH.
 	ChangesInsideQuery bool
 
-	// RunsInSteps says that servers run it as several statements, in a transaction of
-	// its own, which they leave open when one fails.
+	// RunsInSteps says that a server that refuses it may have done a part of it. It is run as
+	// several statements, in a transaction of its own, which servers leave open when
+	// one fails; or a function in it changes the session before the rest fails.
 	RunsInSteps bool
 
 	// InsertInto is the target of an INSERT as written, empty otherwise.
@@ -278,23 +279,17 @@ func (st *Statement) addNested(toks []token, sql string) {
 			end := closingParen(toks, i)
 			inner := classify(toks[i:end], sql)
 			st.ReadOnly = st.ReadOnly && inner.ReadOnly
+			st.RunsInSteps = st.RunsInSteps || inner.RunsInSteps
 			st.Effects = append(st.Effects, inner.Effects...)
 			i = end // inner has looked at what stands inside of it
 		case toks[i].isPunct("(") && toks[i-1].isName():
 			if effects, changes := functionEffects(toks[i-1], toks[i+1:]); changes {
-				st.ReadOnly = false
-				st.Effects = append(st.Effects, effects...)
+				st.addFunction(effects...)
 			}
+		case takesFromSequence(toks, i):
+			st.addFunction()
 		case i > 2 && toks[i].isPunct("=") && toks[i-1].isPunct(":") && toks[i-3].isPunct("@"): // SELECT @v := 1
-			st.ReadOnly = false
-			st.Effects = append(st.Effects, Effect{Kind: EffectUnknown})
+			st.addFunction(Effect{Kind: EffectUnknown})
 		}
 	}
-}
-
-// beginsChange tells "(DELETE FROM t" from a function or column of the name. A
-// group that begins with WITH may end in a change.
-func beginsChange(toks []token) bool {
-	return toks[0].is("WITH") ||
-		len(toks) > 1 && toks[1].isName() && toks[0].is("INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "UPSERT")
 }

@@ -57,6 +57,10 @@ func TestVerbsRowsAndReads(t *testing.T) {
 		{"EXPLAIN ANALYZE DELETE FROM t", "EXPLAIN", RowsSome, false},
 		{"EXPLAIN (ANALYZE) DELETE FROM t", "EXPLAIN", RowsSome, false},
 		{"EXPLAIN (ANALYZE false) DELETE FROM t", "EXPLAIN", RowsSome, false},
+		{`EXPLAIN ("analyze") DELETE FROM t`, "EXPLAIN", RowsSome, false},
+		{`EXPLAIN (FORMAT 'json', "Analyze" true) DELETE FROM t`, "EXPLAIN", RowsSome, false},
+		{`EXPLAIN ("analyze") SELECT 1`, "EXPLAIN", RowsSome, true},
+		{`EXPLAIN SELECT "analyze" FROM t`, "EXPLAIN", RowsSome, true},
 		{"EXPLAIN ANALYZE VERBOSE DROP TABLE t", "EXPLAIN", RowsSome, false},
 		{"EXPLAIN ANALYZE TRUNCATE t", "EXPLAIN", RowsSome, false},
 		{"EXPLAIN ANALYZE COPY t TO 'x.csv'", "EXPLAIN", RowsSome, false},
@@ -79,10 +83,21 @@ func TestVerbsRowsAndReads(t *testing.T) {
 		{"CALL duckdb_settings()", "CALL", RowsSome, true},
 		{"COPY t TO 'x'", "COPY", RowsNone, false},
 		{"COPY t TO 'x' (RETURN_FILES true)", "COPY", RowsSome, false},
+		{"COPY t TO 'x' (\"return_files\")", "COPY", RowsSome, false},
 		{"UPDATE EXTENSIONS", "UPDATE", RowsSome, false},
 		{"FORCE CHECKPOINT", "FORCE", RowsNone, false},
 		{"CREATE TABLE t AS SELECT 1", "CREATE", RowsNone, false},
 		{"SELECT nextval('s')", "SELECT", RowsSome, false},
+		{"SELECT NEXT VALUE FOR s", "SELECT", RowsSome, false},
+		{"VALUES next value FOR s", "VALUES", RowsSome, false},
+		{"SELECT s.nextval", "SELECT", RowsSome, false},
+		{"VALUES nextval FOR s", "VALUES", RowsSome, false},
+		{"SELECT next, value FROM t", "SELECT", RowsSome, true},
+		{"SELECT value FOR s", "SELECT", RowsSome, true},
+		{"SELECT nextval FROM t", "SELECT", RowsSome, true},
+		{"FROM dbgen(sf = 1)", "FROM", RowsSome, false},
+		{"SELECT * FROM pg_logical_slot_get_changes('s', NULL, NULL)", "SELECT", RowsSome, false},
+		{"SELECT * FROM postgres_query('p', 'DELETE FROM t RETURNING a')", "SELECT", RowsSome, false},
 		{"SELECT pg_catalog.\"set_config\"('search_path', 'x', false)", "SELECT", RowsSome, false},
 		{"SELECT $$; it $$", "SELECT", RowsSome, true},
 		{"SELECT $tag$ $$ ' $tag$, 'it''s', E'\\'; DROP', `a``b`", "SELECT", RowsSome, true},
@@ -183,10 +198,13 @@ func TestTransactionControlIsFoundInAScript(t *testing.T) {
 }
 
 func TestOnlyOneStatementThatRunsNoOthersIsAtomic(t *testing.T) {
-	for _, sql := range []string{"SELECT 1", "SELEC 1", "SET a = 1", "WITH a AS (SELECT 1) INSERT INTO t FROM a", "COPY t FROM 'database'", "COPY t TO DATABASE", "COPY FROM", "COPY database FROM x"} {
+	for _, sql := range []string{"SELECT 1", "SELEC 1", "SET a = 1", "WITH a AS (SELECT 1) INSERT INTO t FROM a", "COPY t FROM 'database'", "COPY t TO DATABASE", "COPY FROM", "COPY database FROM x",
+		"PRAGMA version", "PRAGMA x = 1", "PRAGMA x", "PRAGMA enable_x('a')", "PRAGMA table_info('t')", "INSERT INTO t VALUES (nextval('s'))", "SELECT setseed"} {
 		require.True(t, Parse(sql).Atomic(), sql)
 	}
-	for _, sql := range []string{"", "SET a = 1; SELEC 1", "CALL p()", "EXECUTE q", "DO $$ x $$", "EXPLAIN ANALYZE CALL p()", "SELECT 'a", "'a'", "COPY FROM DATABASE a TO b"} {
+	for _, sql := range []string{"", "SET a = 1; SELEC 1", "CALL p()", "EXECUTE q", "DO $$ x $$", "EXPLAIN ANALYZE CALL p()", "SELECT 'a", "'a'", "COPY FROM DATABASE a TO b",
+		"PRAGMA import_database('x')", "PRAGMA \"copy_database\"('a', 'b')", "FROM enable_profiling(format := 'x')", "SELECT setseed(0.5), error('x')", "SELECT @v := 1",
+		"SELECT * FROM (DELETE FROM t RETURNING setseed(0.5))", "WITH a AS (SELECT setseed(0.5)) SELECT error('x') FROM a", "FROM query('FROM enable_logging()')"} {
 		require.False(t, Parse(sql).Atomic(), sql)
 	}
 }

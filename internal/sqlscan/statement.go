@@ -39,10 +39,10 @@ func mainAfterWith(toks []token) int {
 }
 
 // classifyExplain tells what an EXPLAIN does. With ANALYZE in any form the
-// statement is executed: DuckDB does so for (ANALYZE false) too.
+// statement is executed: DuckDB does so for (ANALYZE false) and ("analyze") too.
 func classifyExplain(toks []token, sql string) Statement {
 	st := Statement{Verb: toks[0].text, KnownVerb: true, Rows: RowsSome, ReadOnly: true}
-	if !hasAny(toks[1:], "ANALYZE", "ANALYSE") {
+	if !namesAny(toks[1:], "ANALYZE", "ANALYSE") {
 		return st
 	}
 	inner := unknownStatement("")
@@ -73,4 +73,11 @@ func classifyPrepare(toks []token, sql string) Statement {
 	}
 	st.TxControl = st.TxControl || len(toks) > 1 && toks[1].is("TRANSACTION")
 	return st
+}
+
+// beginsChange tells "(DELETE FROM t" from a function or column of the name. A
+// group that begins with WITH may end in a change.
+func beginsChange(toks []token) bool {
+	return toks[0].is("WITH") ||
+		len(toks) > 1 && toks[1].isName() && toks[0].is("INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "UPSERT")
 }

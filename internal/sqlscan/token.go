@@ -2,6 +2,7 @@ package sqlscan
 
 import (
 	"iter"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -244,6 +245,17 @@ func hasOutsideParens(toks []token, words ...string) bool {
 func hasAny(toks []token, words ...string) bool {
 	for _, t := range toks {
 		if t.is(words...) {
+			return true
+		}
+	}
+	return false
+}
+
+// namesAny is hasAny with words that may stand in quotes, as the options of EXPLAIN and COPY
+// may.
+func namesAny(toks []token, words ...string) bool {
+	for _, t := range toks {
+		if t.isName() && slices.Contains(words, upperName(t)) {
 			return true
 		}
 	}

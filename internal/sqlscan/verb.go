@@ -140,7 +140,7 @@ func refineReturning(st *Statement, toks []token, sql string) {
 }
 
 func refineCopy(st *Statement, toks []token, _ string) {
-	if hasAny(toks, "RETURN_FILES", "RETURN_STATS") {
+	if namesAny(toks, "RETURN_FILES", "RETURN_STATS") {
 		st.Rows = RowsSome
 	}
 	st.RunsInSteps = len(toks) > 2 && toks[1].is("FROM") && toks[2].is("DATABASE")

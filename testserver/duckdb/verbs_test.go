@@ -33,11 +33,13 @@ var tryOut = []string{
 	"EXPLAIN SELECT 1", "EXPLAIN INSERT INTO t VALUES (7)", "EXPLAIN (FORMAT JSON) DELETE FROM t", "EXPLAIN SET threads = 2", "EXPLAIN CREATE TEMP TABLE x(a INT)", "EXPLAIN BEGIN",
 	"EXPLAIN ANALYZE SELECT 1", "EXPLAIN (ANALYZE) FROM t", "EXPLAIN ANALYZE INSERT INTO t VALUES (7)", "EXPLAIN (ANALYZE) DELETE FROM t",
 	"EXPLAIN (ANALYZE false) UPDATE t SET a = 5", "EXPLAIN (ANALYZE, FORMAT JSON) INSERT INTO t VALUES (7)", "EXPLAIN ANALYZE DROP TABLE t",
+	"EXPLAIN (\"analyze\") INSERT INTO t VALUES (7)", "EXPLAIN (FORMAT 'json', \"Analyze\" true) UPDATE t SET a = 5", "EXPLAIN (\"analyze\") SET default_null_order = 'nulls_last'",
+	"EXPLAIN (\"analyze\") CREATE TEMP TABLE x AS SELECT 1", "EXPLAIN (\"analyze\") PREPARE q AS SELECT 1", "EXPLAIN (\"analyze\") CALL enable_logging()", "EXPLAIN (\"analyze\") FROM t",
 	"EXPLAIN ANALYZE CREATE TEMP TABLE x AS SELECT 1", "EXPLAIN ANALYZE SET default_null_order = 'nulls_last'", "EXPLAIN ANALYZE PREPARE q AS SELECT 1",
 	"INSERT INTO t VALUES (4)", "INSERT INTO t VALUES (4) RETURNING a", "INSERT INTO t BY NAME SELECT 4 AS a RETURNING a", "UPDATE t SET a = 5", "UPDATE t SET a = 5 RETURNING a",
 	"DELETE FROM t", "DELETE FROM t RETURNING a", "TRUNCATE t",
 	"MERGE INTO t USING (SELECT 1 AS b) s ON a = b WHEN MATCHED THEN DELETE", "MERGE INTO t USING (SELECT 1 AS b) s ON a = b WHEN MATCHED THEN DELETE RETURNING a",
-	"COPY t TO 'DIR/t.csv'", "COPY t TO 'DIR/u.csv' (RETURN_FILES)", "EXPORT DATABASE 'DIR/exported'",
+	"COPY t TO 'DIR/t.csv'", "COPY t TO 'DIR/u.csv' (RETURN_FILES)", "COPY t TO 'DIR/u.csv' (\"return_files\")", "EXPORT DATABASE 'DIR/exported'",
 	"CREATE TABLE n (a INT)", "CREATE OR REPLACE TABLE n AS SELECT 1", "CREATE VIEW v AS SELECT 1", "CREATE SCHEMA s", "CREATE SEQUENCE s", "CREATE TYPE e AS ENUM ('a')",
 	"CREATE MACRO m() AS 1", "CREATE INDEX i ON t (a)",
 	"CREATE TEMP TABLE x(a INT)", "CREATE OR REPLACE TEMP TABLE x AS SELECT 1", "CREATE TEMP VIEW x AS SELECT 1", "CREATE TEMP MACRO m() AS 1", "CREATE TEMP SEQUENCE s",
@@ -61,6 +63,7 @@ var tryOut = []string{
 	"SET progress_bar_time = 1", "SET enable_http_logging = true", "SET enable_profiling = 'nosuch'", "SET Calendar = NULL",
 	"SELECT $😀$'$😀$; CREATE TEMP TABLE x(a INT); SELECT $😀$'$😀$", "SELECT 1 AS é\u0301$$; CREATE TEMP TABLE x(a INT); SELECT 1 AS é\u0301$$",
 	"PREPARE q AS SELECT 1; SELECT error('x'); DEALLOCATE q", "PREPARE q AS SELECT 1; FROM nosuch; DEALLOCATE q", "SELECT error('x'); DEALLOCATE atstart",
+	"PRAGMA copy_database('lake2', 'nosuch')", "FROM enable_profiling(format := 'nosuch')", "SELECT * FROM enable_profiling(coverage := 'all', mode := 'nosuch')",
 	"COPY FROM DATABASE lake2 TO nosuch", "COPY FROM DATABASE lake TO memory (SCHEMA)", "COPY FROM DATABASE lake TO lake2",
 	"SELECT 1; SELECT 2", "INSERT INTO t VALUES (4); SELECT 1", "SET default_null_order = 'nulls_last'; SELECT 1", "SET default_null_order = 'nulls_last'; CREATE TEMP TABLE x(a INT); USE lake.other; PREPARE q AS SELECT 1",
 }
@@ -202,7 +205,8 @@ func (s *session) count(ctx context.Context, sql string) (fields int, rows int64
 
 // refusedHere are statements that DuckDB refuses for reasons of this place.
 var refusedHere = []string{"LOAD icu", "PIVOT t ON a USING sum(nosuch)", "SET enable_profiling = 'nosuch'", "SET Calendar = NULL", "UPDATE EXTENSIONS", "SET custom_user_agent_x = 1; SELECT 1",
-	"PREPARE q AS SELECT 1; SELECT error('x'); DEALLOCATE q", "PREPARE q AS SELECT 1; FROM nosuch; DEALLOCATE q", "SELECT error('x'); DEALLOCATE atstart", "COPY FROM DATABASE lake2 TO nosuch"}
+	"PREPARE q AS SELECT 1; SELECT error('x'); DEALLOCATE q", "PREPARE q AS SELECT 1; FROM nosuch; DEALLOCATE q", "SELECT error('x'); DEALLOCATE atstart", "COPY FROM DATABASE lake2 TO nosuch",
+	"PRAGMA copy_database('lake2', 'nosuch')", "FROM enable_profiling(format := 'nosuch')", "SELECT * FROM enable_profiling(coverage := 'all', mode := 'nosuch')"}
 
 // Whatever a borrower runs, the next one finds the session as it was, and the
 // connection is kept where the table says that the effect can be undone.
@@ -341,9 +345,11 @@ func TestAFailedCopyOfADatabaseHitsNobodyElse(t *testing.T) {
 		require.NoError(t, err)
 		pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 1, HealthCheck: flightpool.HealthCheck{Interval: -1}})
 		require.NoError(t, err)
-		require.Error(t, run(pool, "COPY FROM DATABASE memory TO nosuch"), name)
-		_, err = pool.Update(t.Context(), "CREATE TABLE t AS SELECT 1")
-		require.NoError(t, err, name)
+		for _, sql := range []string{"COPY FROM DATABASE memory TO nosuch", "PRAGMA copy_database('memory', 'nosuch')"} {
+			require.Error(t, run(pool, sql), name)
+			_, err = pool.Update(t.Context(), "CREATE OR REPLACE TABLE t AS SELECT 1")
+			require.NoError(t, err, "%s: %s", name, sql)
+		}
 		require.NoError(t, pool.Close(t.Context()))
 		require.NoError(t, srv.Close())
 	}
