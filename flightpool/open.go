@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -143,7 +145,7 @@ func isPermanent(err error) bool {
 	switch {
 	case errors.As(err, &source):
 		return false // what is marked Permanent stays so
-	case errors.As(err, &certificate), errors.As(err, &notTLS):
+	case errors.As(err, &certificate), errors.As(err, &notTLS), refusesCertificate(err):
 		return true
 	}
 	if fault := backend.FaultIn(err); fault == FaultAuth || fault == FaultUsage || fault == FaultUnsupported {
@@ -151,6 +153,23 @@ func isPermanent(err error) bool {
 	}
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.Unimplemented:
+		return true
+	default:
+		return false
+	}
+}
+
+// refusesCertificate reports whether a TLS alert of the server's refuses the client's
+// certificate, or the lack of one. Package tls does not export the type of an alert.
+func refusesCertificate(err error) bool {
+	var alert *net.OpError
+	if !errors.As(err, &alert) || alert.Op != "remote error" {
+		return false
+	}
+	switch strings.TrimPrefix(alert.Err.Error(), "tls: ") {
+	case "bad certificate", "unsupported certificate", "revoked certificate", "expired certificate", "unknown certificate",
+		"unknown certificate authority", "certificate required", "access denied",
+		"handshake failure": // TLS 1.2 has no other word for the lack of one
 		return true
 	default:
 		return false

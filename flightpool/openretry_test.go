@@ -213,6 +213,9 @@ func TestNoRepetitionCuresTheseErrorsOfOpens(t *testing.T) {
 		{&Error{Fault: FaultAuth, Err: &tokenError{status.Error(codes.Unauthenticated, "said of another server")}}, false},
 		{&Error{Fault: FaultTransport, Err: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}}, true},
 		{&Error{Fault: FaultTransport, Err: tls.RecordHeaderError{Msg: "plain text"}}, true},
+		{&Error{Fault: FaultTransport, Err: &net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}}, true},
+		{&Error{Fault: FaultTransport, Err: &net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}}, false},
+		{&Error{Fault: FaultTransport, Err: &net.OpError{Op: "read", Err: errors.New("tls: expired certificate")}}, false},
 		{&Error{Fault: FaultTransport, Err: errAway}, false},
 		{errAway, false},
 	} {

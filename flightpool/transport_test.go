@@ -49,11 +49,16 @@ func newAuthority(t *testing.T) *authority {
 
 // issue makes a certificate for 127.0.0.1 and localhost.
 func (a *authority) issue(name string) tls.Certificate {
+	return a.issueUntil(name, time.Now().Add(time.Hour))
+}
+
+// issueUntil is issue with an end.
+func (a *authority) issueUntil(name string, end time.Time) tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(a.t, err)
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: end,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
