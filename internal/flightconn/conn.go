@@ -11,6 +11,7 @@ import (
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/printing"
 )
 
@@ -33,6 +34,8 @@ type Conn struct {
 	closing   sync.Once
 	closeErr  error
 	trips     roundTrips
+
+	mayHaveSession bool // of Open, which alone uses it
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
@@ -152,6 +155,30 @@ func (c *Conn) close() error {
 	start := time.Now()
 	defer func() { c.transport.closeWithin(errClosed, limit-time.Since(start)) }() // also when an interceptor of the user's panics
 	return c.closeSession(limit)
+}
+
+// abandon closes a connection that did not come about. Servers that tie a session to a
+// token, a cookie or a header keep it for minutes to hours after its transport, so that opens
+// which take longer than they may would leave one each. The caller does not wait for the server's
+// answer, the endpoint's Close does.
+func (c *Conn) abandon() {
+	if !c.mayHaveSession || !c.hasOwnSession() || c.Lost() != nil || !c.transport.hasSocket() || !c.endpoint.abandoned.Add() {
+		c.transport.closeWithin(errClosed, 0)
+		return
+	}
+	callback.Go(func() (struct{}, error) {
+		defer c.endpoint.abandoned.Done()
+		return struct{}{}, c.Close()
+	})
+}
+
+// hasOwnSession reports whether what names the session is this connection's alone, and outlives
+// its transport: the token of a handshake, a cookie or a header. A token that all connections
+// show may name the session of all.
+func (c *Conn) hasOwnSession() bool {
+	cfg := c.cfg()
+	byHandshake := cfg.Basic != nil && c.id.credential().Header != basicAuth(cfg.Basic.User, cfg.Basic.Password)
+	return byHandshake || cfg.SessionHeader != "" || c.id.hasSessionCookie()
 }
 
 // closeSession tells the server that the session is over, once the endpoint is

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/effect"
+	"github.com/flightpool/flightpool/internal/taskgroup"
 )
 
 // Endpoint is one server as all connections of a pool see it: its
@@ -29,6 +30,7 @@ type Endpoint struct {
 	openTxs      openTxs
 	locations    locations
 	schemas      schemaCache
+	abandoned    taskgroup.Group // connections of opens that have failed, while they are closed
 
 	// rejectedAuthorization is the authorization that the server refused last.
 	rejectedAuthorization atomic.Pointer[string]
@@ -57,8 +59,8 @@ func NewEndpoint(cfg Config) (*Endpoint, error) {
 
 // Close ends what the endpoint itself holds: the control channels and the
 // clients of locations, with the streams that still use them. Connections are
-// closed by their owners, before. It waits for the dials under way, up to
-// CloseTimeout. Later calls do nothing else. The error tells how many have not
+// closed by their owners, before. It waits for the dials under way, and for the ends of
+// sessions whose opens have failed, up to CloseTimeout. Later calls do nothing else. The error tells how many have not
 // returned by then, most likely because of a Config.Dialer that does not heed
 // its context. An Open that has not dialled yet fails.
 func (e *Endpoint) Close() error {
@@ -74,7 +76,12 @@ func (e *Endpoint) Close() error {
 	if limit < 0 {
 		limit = DefaultCloseTimeout
 	}
-	if n := e.cfg.dialTracker.close(limit); n > 0 {
+	start := time.Now()
+	e.abandoned.Close()
+	ctx, cancel := detached(limit)
+	defer cancel()
+	e.abandoned.Wait(ctx) // each takes CloseTimeout at most
+	if n := e.cfg.dialTracker.close(limit - time.Since(start)); n > 0 {
 		return fmt.Errorf("%d dials have not returned within %v after their contexts ended; does Config.Dialer heed its own?", n, limit)
 	}
 	return nil

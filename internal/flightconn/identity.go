@@ -138,6 +138,13 @@ func (id *identity) replaceToken(header string) {
 	}
 }
 
+// hasSessionCookie reports whether the server has given a cookie that names the session.
+func (id *identity) hasSessionCookie() bool {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return len(id.mu.sessions) > 0
+}
+
 // sessionReplaced compares the cookies that name the session with those of before.
 // Others, such as a load balancer's, may change as they like.
 //

@@ -23,9 +23,9 @@ import (
 // returns. Errors are *backend.Error with StageDial, StageAuth or StageProbe,
 // whose cause is what the server or the network said.
 //
-// Nothing is left behind by an Open that fails: its transport is closed,
-// without the server being asked to end a session, which may not be there. ctx
-// bounds the open alone: the connection lives on when it ends.
+// An Open that fails closes its transport, and behind its caller ends the session that
+// the first round trip may have begun (abandon). ctx bounds the open alone: the connection
+// lives on when it ends.
 //
 // It may be called from many goroutines at once. ctx is that of the pool's
 // open, not of the caller who waits for a connection.
@@ -39,7 +39,7 @@ func (e *Endpoint) Open(ctx context.Context) (backend.Conn, error) {
 	established := false
 	defer func() {
 		if !established { // also when an interceptor of the user's panics or ends the goroutine
-			c.transport.closeWithin(errClosed, 0)
+			c.abandon()
 		}
 	}()
 	if err := c.transport.connect(ctx, &e.cfg); err != nil {
@@ -74,10 +74,10 @@ func (r *rpcCall) establish(ctx context.Context) error {
 	if err := r.obtainCredential(ctx); err != nil {
 		return r.wrapOpenError(backend.StageAuth, err)
 	}
-	err := r.checkSession(ctx)
+	err := r.beginSession(ctx)
 	if status.Code(err) == codes.Unauthenticated && c.cfg().Authorization != nil {
 		if err = r.obtainCredential(ctx); err == nil { // the source is told of the refusal
-			err = r.checkSession(ctx)
+			err = r.beginSession(ctx)
 		}
 	}
 	if err != nil {
@@ -86,6 +86,15 @@ func (r *rpcCall) establish(ctx context.Context) error {
 	c.id.markEstablished()
 	c.credentialAccepted(c.id.credential().Header)
 	return nil
+}
+
+// beginSession is checkSession of a connection that is being opened. What the server does not
+// let in has no session.
+func (r *rpcCall) beginSession(ctx context.Context) error {
+	r.conn.mayHaveSession = true
+	err := r.checkSession(ctx)
+	r.conn.mayHaveSession = status.Code(err) != codes.Unauthenticated
+	return err
 }
 
 // credentialError says that the source of credentials failed.

@@ -207,6 +207,13 @@ func (e *transport) closeWithin(reason error, limit time.Duration) {
 	e.closeSocket() // that of an open which has failed, too
 }
 
+// hasSocket reports whether the dial has brought a socket.
+func (e *transport) hasSocket() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.socket != nil
+}
+
 // closeSocket closes the socket if there is one. What gRPC or TLS made of it
 // ends with it.
 func (e *transport) closeSocket() {
