@@ -9,7 +9,6 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/effect"
-	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
@@ -188,38 +187,6 @@ func (s *SessionHandle) recordInitial(r stateQuery, row stateValues) {
 	}
 	kept[r.key] = row
 	s.mu.sideEffects.initial = kept
-}
-
-// restoreSetting gives the setting that r reads, in its last column, its value of
-// before. What is there in the end is compared. Servers may have a value of the session
-// above one of the whole server, and a plain SET for either. So each is tried and
-// compared until one has done it. A setting that had no value is reset only, since no
-// literal stands for none. A wrong statement does no harm: the session is not lent
-// before the comparison.
-func (s *SessionHandle) restoreSetting(ctx context.Context, r stateQuery, before stateValues, name string, call backend.Call) error {
-	statements := []string{"RESET " + name, "RESET SESSION " + name}
-	if value := before[len(before)-1]; !value.null {
-		set := " " + name + " = " + literal(value.text)
-		statements = []string{"SET" + set, "RESET SESSION " + name, "SET SESSION" + set, "RESET " + name}
-	}
-	var failed error
-	for _, sql := range statements {
-		if err := s.execSecret(ctx, sql, call); err != nil {
-			if !backend.FaultIn(err).KeepsConn() {
-				return err
-			}
-			failed = errjoin.Join(failed, err)
-			continue
-		}
-		now, err := s.runStateQuery(ctx, r, call)
-		switch {
-		case err != nil:
-			return err
-		case now.equal(before):
-			return nil
-		}
-	}
-	return errjoin.Join(fmt.Errorf("%s is not what it was", r.subject), failed)
 }
 
 // lastPart is the object's own name in a qualified one, quotes kept.

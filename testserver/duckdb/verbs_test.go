@@ -256,7 +256,7 @@ func findsItAsItWas(t *testing.T, texts []string, onConnect func(context.Context
 		_ = h.Close() // its error says that the connection was discarded
 		require.Equal(t, start, session(), text)
 		kept := srv.Ledger().Snapshot().SessionsOpened == opened
-		if !refused && !strings.Contains(text, "memory_limit") { // which DuckDB tells rounded, so that it cannot be put back
+		if !refused && !strings.Contains(text, "memory_limit") { // which DuckDB tells rounded, so that it is not put back exactly
 			lost := slices.ContainsFunc(script.Effects(), func(e sqlscan.Effect) bool {
 				return e.Kind == sqlscan.EffectUnknown || e.Kind == sqlscan.EffectLinkedSettings
 			}) || strings.Contains(text, " atstart") || strings.Contains(text, " mine") || strings.Contains(text, " yours")
@@ -264,6 +264,35 @@ func findsItAsItWas(t *testing.T, texts []string, onConnect func(context.Context
 		}
 		if !script.ReadOnly() && kept {
 			pool.Reset() // what is stored is gone with the session
+		}
+	}
+}
+
+// Settings of the whole server are what its operator has set when a borrower has changed them, and
+// those that DuckDB tells rounded within a tenth. None is the default of the server instead.
+func TestASettingOfTheWholeServerIsPutBack(t *testing.T) {
+	srv, err := Start(t.Context(), Config{Settings: map[string]string{"memory_limit": "2GB", "threads": "2", "max_temp_directory_size": "3GB", "checkpoint_threshold": "20MB"}}, testserver.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, srv.Close()) }()
+	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 1, HealthCheck: flightpool.HealthCheck{Interval: -1}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pool.Close(t.Context())) }()
+	settings := func() string {
+		now, err := allRows(t.Context(), pool, "SELECT name, value FROM duckdb_settings() WHERE name NOT LIKE 'profil%' AND name <> 'write_buffer_row_group_memory_limit' ORDER BY 1") // a twentieth of the memory_limit
+		require.NoError(t, err)
+		return now
+	}
+	start := settings()
+	for range 3 { // what is put back is what is read the next time
+		for _, sql := range []string{
+			"SET memory_limit = '1GB'", "SET max_memory = '1GB'", "RESET memory_limit", "PRAGMA memory_limit = '1GB'", "SET max_temp_directory_size = '1GB'", "RESET max_temp_directory_size",
+			"SET checkpoint_threshold = '1GB'", "SET threads = 1", "RESET threads",
+		} {
+			h, err := pool.AcquireSession(t.Context())
+			require.NoError(t, err)
+			require.False(t, run(t, h, sql), sql)
+			_ = h.Close() // its error says that the connection was discarded
+			require.Equal(t, start, settings(), sql)
 		}
 	}
 }

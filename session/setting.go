@@ -1,0 +1,70 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/errjoin"
+)
+
+// restoreSetting gives the setting that r reads, in its last column, its value of
+// before. What is there in the end is compared. Servers may have a value of the session
+// above one of the whole server, and a plain SET for either. So each is tried and
+// compared until one has done it. A setting that had no value is reset only, since no
+// literal stands for none.
+//
+// The session is not lent before the comparison, but the setting may be one of the whole
+// server. So where nothing has done it the last word is a SET: a RESET has put the server's default
+// in the place of what its operator had set.
+func (s *SessionHandle) restoreSetting(ctx context.Context, r stateQuery, before stateValues, name string, call backend.Call) error {
+	statements, last := restoringStatements(name, before[len(before)-1])
+	var failed error
+	for _, sql := range statements {
+		if err := s.execSecret(ctx, sql, call); err != nil {
+			if !backend.FaultIn(err).KeepsConn() {
+				return err
+			}
+			failed = errjoin.Join(failed, err)
+			continue
+		}
+		now, err := s.runStateQuery(ctx, r, call)
+		switch {
+		case err != nil:
+			return err
+		case now.equal(before):
+			return nil
+		}
+	}
+	if last != "" {
+		_ = s.execSecret(ctx, last, call) // the connection is given up in any case
+	}
+	return errjoin.Join(fmt.Errorf("%s is not what it was", r.subject), failed)
+}
+
+// restoringStatements are what may give a setting its value, in the order in which they are tried,
+// and what is left to say when none has.
+func restoringStatements(name string, value cell) (statements []string, last string) {
+	if value.null {
+		return []string{"RESET " + name, "RESET SESSION " + name}, ""
+	}
+	set := " " + name + " = " + literal(value.text)
+	last = "SET" + set
+	if size := sizeWithin(value.text); size != "" {
+		last = "SET " + name + " = " + literal(size)
+	}
+	return []string{"SET" + set, "RESET SESSION " + name, "SET SESSION" + set, "RESET " + name}, last
+}
+
+var roundedSize = regexp.MustCompile(`^(\d+\.\d)( [KMGTP]iB)$`)
+
+// sizeWithin is a size that DuckDB tells as text. It rounds down to a tenth, and so text itself may be told as the
+// tenth below: 2 GB are "1.8 GiB", and these are "1.7 GiB". Empty: text is no such size.
+func sizeWithin(text string) string {
+	parts := roundedSize.FindStringSubmatch(text)
+	if parts == nil {
+		return ""
+	}
+	return parts[1] + "5" + parts[2]
+}
