@@ -85,13 +85,12 @@ func (s *SessionHandle) cleanAndReturn() (failure error) {
 // clean cleans the session. It returns the reason to discard the connection, or nil, and
 // what of that Close tells.
 //
-// A connection that is discarded is rolled back first: servers may keep the transactions
-// of dropped connections. Nothing is sent on a lost connection. What fails on one that
-// is discarded anyway is not worth an error, nor is that its credential has expired:
-// nothing is lost by that.
+// One that is discarded is rolled back first, and its settings are put back: servers may keep
+// the transactions of dropped connections, and have settings for all sessions. Nothing is sent
+// on a lost one. What fails where it is discarded anyway is no error, nor an expired credential.
 func (s *SessionHandle) clean() (reason, failure error) {
 	s.mu.Lock()
-	discard, lost, tx := s.mu.discardReason, s.mu.lost, s.mu.tx
+	discard, lost, tx, d := s.mu.discardReason, s.mu.lost, s.mu.tx, s.mu.sideEffects
 	s.mu.Unlock()
 	switch {
 	case lost != nil:
@@ -100,6 +99,7 @@ func (s *SessionHandle) clean() (reason, failure error) {
 		ctx, stop := s.policy.closeContext()
 		defer stop()
 		_ = s.closeTxAndStatements(ctx, tx, nil)
+		s.restoreSettings(ctx, d, nil)
 		return discard, nil
 	}
 	reason = s.cleanSession()
@@ -184,7 +184,7 @@ func (s *SessionHandle) returnNeedsServer() bool {
 	case s.mu.lost != nil:
 		return false
 	case s.mu.discardReason != nil:
-		return s.mu.tx.openOnServer() || s.mu.proof.stmt != nil
+		return s.mu.tx.openOnServer() || s.mu.proof.stmt != nil || len(s.mu.sideEffects.knownSettings()) > 0
 	default:
 		return s.policy.ReturnWaits || s.needsCleaning()
 	}

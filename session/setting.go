@@ -43,6 +43,25 @@ func (s *SessionHandle) restoreSetting(ctx context.Context, r stateQuery, before
 	return errjoin.Join(fmt.Errorf("%s is not what it was", r.subject), failed)
 }
 
+// restoreSettings puts back what is not as it was of the settings of a session that is given up,
+// other than those that were tried, as far as that goes: servers have some for all sessions, which
+// do not end with one.
+func (s *SessionHandle) restoreSettings(ctx context.Context, d sideEffects, tried map[string]bool) {
+	for _, e := range d.knownSettings() {
+		r := settingQuery(e)
+		if tried[r.key] {
+			continue
+		}
+		now, err := s.runStateQuery(ctx, r, backend.Call{})
+		if err == nil && !now.equal(d.initial[r.key]) {
+			_ = s.restoreSetting(ctx, r, d.initial[r.key], e.Name, backend.Call{}) // the session is given up for another reason
+		}
+		if ctx.Err() != nil || s.conn.Lost() != nil {
+			return
+		}
+	}
+}
+
 // restoringStatements are what may give a setting its value, in the order in which they are tried,
 // and what is left to say when none has.
 func restoringStatements(name string, value cell) (statements []string, last string) {

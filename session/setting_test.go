@@ -1,7 +1,10 @@
 package session
 
 import (
+	"errors"
+	"maps"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -20,4 +23,57 @@ func TestTheLastWordOnASettingIsASet(t *testing.T) {
 	statements, last := restoringStatements("x", cell{null: true})
 	require.Equal(t, []string{"RESET x", "RESET SESSION x"}, statements)
 	require.Empty(t, last)
+}
+
+// A session that is given up, for whatever reason, leaves no setting behind: it may be one of the
+// whole server.
+func TestASessionThatIsGivenUpPutsItsSettingsBack(t *testing.T) {
+	const unknown = "ATTACH 'x'"
+	for name, tc := range map[string]struct {
+		statements []string
+		end        func(h *SessionHandle) error
+	}{
+		"discarded":                 {[]string{"SET threads = 1", "SET zone = 'UTC'"}, func(h *SessionHandle) error { return h.Discard(errors.New("no more")) }},
+		"with a later effect":       {[]string{"SET threads = 1", "SET zone = 'UTC'", unknown}, (*SessionHandle).Close},
+		"with one in between":       {[]string{"SET threads = 1", unknown, "SET zone = 'UTC'"}, (*SessionHandle).Close},
+		"with an earlier effect":    {[]string{unknown, "SET threads = 1", "SET threads = 2"}, (*SessionHandle).Close},
+		"discarded with an effect":  {[]string{unknown, "SET threads = 1"}, func(h *SessionHandle) error { return h.Discard(errors.New("no more")) }},
+		"discarded in a rolled one": {[]string{"SET threads = 1", "", "SELECT 1"}, func(h *SessionHandle) error { return h.Discard(errors.New("no more")) }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStateConn()
+			start := maps.Clone(c.settings)
+			r := stateRig(t, c)
+			for _, sql := range tc.statements {
+				if sql == "" {
+					must(t, r.handle.BeginTransaction(t.Context()))
+					continue
+				}
+				_, err := r.handle.Update(t.Context(), sql)
+				must(t, err)
+			}
+			_ = tc.end(r.handle)
+			_ = r.discarded()
+			require.Equal(t, start, c.settings, "%s: %q", name, c.Log())
+		})
+	}
+}
+
+// Nothing more is asked of a connection that is lost.
+func TestASessionThatIsGivenUpAsksALostConnectionNothingMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		r := stateRig(t, c)
+		for _, sql := range []string{"SET threads = 1", "SET zone = 'UTC'"} {
+			_, err := r.handle.Update(t.Context(), sql)
+			must(t, err)
+		}
+		sent := len(c.Log())
+		c.mu.Lock()
+		c.lost = errors.New("cut")
+		c.mu.Unlock()
+		_ = r.handle.Discard(errors.New("no more"))
+		_ = r.discarded()
+		require.LessOrEqual(t, len(c.Log())-sent, 1, "%q", c.Log())
+	})
 }

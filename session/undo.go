@@ -17,8 +17,20 @@ import (
 // The last comes first since a later statement may have built on an earlier one, and
 // one that stands twice is undone once, to its value at the start. Checks come after
 // all undoing: they are of the whole session.
+// What cannot be taken back does not keep settings from being put back, which may be
+// those of the whole server.
 func (s *SessionHandle) undoEffects(ctx context.Context, d sideEffects) error {
-	if err := s.undoRefused(ctx, d); err != nil {
+	tried := make(map[string]bool)
+	err := s.undoAll(ctx, d, tried)
+	if err != nil {
+		s.restoreSettings(ctx, d, tried)
+	}
+	return err
+}
+
+// undoAll is undoEffects up to the first error. tried are the keys of the settings that it has come to.
+func (s *SessionHandle) undoAll(ctx context.Context, d sideEffects, tried map[string]bool) error {
+	if err := s.undoRefused(ctx, d, tried); err != nil {
 		return err
 	}
 	done := make(map[sqlscan.Effect]bool)
@@ -30,6 +42,9 @@ func (s *SessionHandle) undoEffects(ctx context.Context, d sideEffects) error {
 			continue
 		}
 		done[once] = true
+		if e.Kind == sqlscan.EffectSetting {
+			tried[settingQuery(e).key] = true
+		}
 		if err := s.undoEffect(ctx, e, d); err != nil {
 			return err
 		}
@@ -52,14 +67,13 @@ func (s *SessionHandle) undoEffects(ctx context.Context, d sideEffects) error {
 }
 
 // undoRefused puts settings back that a refused SET has changed all the same.
-func (s *SessionHandle) undoRefused(ctx context.Context, d sideEffects) error {
-	done := make(map[string]bool)
+func (s *SessionHandle) undoRefused(ctx context.Context, d sideEffects, tried map[string]bool) error {
 	for _, e := range d.refusedSettings {
 		r := settingQuery(e)
-		if done[r.key] {
+		if tried[r.key] {
 			continue
 		}
-		done[r.key] = true
+		tried[r.key] = true
 		now, err := s.runStateQuery(ctx, r, backend.Call{})
 		if err == nil && !now.equal(d.initial[r.key]) {
 			err = s.restoreSetting(ctx, r, d.initial[r.key], e.Name, backend.Call{})

@@ -4,6 +4,7 @@ package duckdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -287,12 +288,19 @@ func TestASettingOfTheWholeServerIsPutBack(t *testing.T) {
 		for _, sql := range []string{
 			"SET memory_limit = '1GB'", "SET max_memory = '1GB'", "RESET memory_limit", "PRAGMA memory_limit = '1GB'", "SET max_temp_directory_size = '1GB'", "RESET max_temp_directory_size",
 			"SET checkpoint_threshold = '1GB'", "SET threads = 1", "RESET threads",
+			"SET threads = 1; CREATE TEMP MACRO m() AS 1", "CREATE TEMP MACRO m() AS 1; SET threads = 1", "SET threads = 1; SELECT setseed(0.5)", "SET threads = 1; SET checkpoint_threshold = '1GB'; SET VARIABLE v = 1",
 		} {
-			h, err := pool.AcquireSession(t.Context())
-			require.NoError(t, err)
-			require.False(t, run(t, h, sql), sql)
-			_ = h.Close() // its error says that the connection was discarded
-			require.Equal(t, start, settings(), sql)
+			for _, discard := range []bool{false, true} {
+				h, err := pool.AcquireSession(t.Context())
+				require.NoError(t, err)
+				require.False(t, run(t, h, sql), sql)
+				if discard {
+					_ = h.Discard(errors.New("not wanted any more")) // its error is the reason
+				} else {
+					_ = h.Close() // its error says that the connection was discarded
+				}
+				require.Equal(t, start, settings(), "%s, discarded by its borrower: %t", sql, discard)
+			}
 		}
 	}
 }
