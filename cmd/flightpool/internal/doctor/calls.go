@@ -22,7 +22,7 @@ func (e *exam) prepared(ctx context.Context) {
 	const subject = "parameters"
 	pool, _, err := e.pool(ctx, nil)
 	if err != nil {
-		e.failed(subject, err)
+		e.unopened(subject, err)
 		return
 	}
 	defer closePool(ctx, pool)
@@ -82,7 +82,7 @@ func (e *exam) cancelling(ctx context.Context) {
 		}
 	})
 	if err != nil {
-		e.failed(subject, err)
+		e.unopened(subject, err)
 		return
 	}
 	defer closePool(ctx, pool)
@@ -139,7 +139,7 @@ func (e *exam) cut(ctx context.Context, pool *flightpool.FlightSQLPool, sql stri
 		err = result.Close()
 	}
 	stopped := errors.Is(err, context.DeadlineExceeded)
-	if !stopped {
+	if !stopped && backend.FaultIn(err) != backend.FaultLimit { // which a query may be too large for
 		_ = e.heard(err)
 	}
 	return stopped && ctx.Err() == nil
@@ -154,7 +154,7 @@ func (e *exam) ingestion(ctx context.Context) {
 	}
 	l, err := e.connect(ctx, nil)
 	if err != nil {
-		e.failed(subject, err)
+		e.unopened(subject, err)
 		return
 	}
 	defer l.close(ctx)
@@ -168,14 +168,22 @@ func (e *exam) ingestion(ctx context.Context) {
 			}
 			continue
 		}
-		stored := l.count(ctx, table, backend.Call{})
+		stored, unread := l.count(ctx, table, backend.Call{})
+		isThere := false
+		if unread != nil {
+			_, again := ingest(ctx, l, table, temporary)
+			isThere = again != nil // as a table is that cannot be made twice
+		}
 		if !temporary {
 			e.drop(ctx, l, table)
 		}
-		if stored == 3 {
+		switch {
+		case stored == 3:
 			e.found(subject, yes, "")
-		} else {
-			e.found(subject, "not honest", "the server says that %d rows of 3 are stored, and has %d", n, max(stored, 0))
+		case isThere:
+			e.found(subject, unknown, "the server says that %d rows of 3 are stored, and they cannot be read: %s", n, firstLine(unread))
+		default:
+			e.found(subject, "not honest", "the server says that %d rows of 3 are stored, and has %d", n, stored)
 		}
 		return
 	}
@@ -207,7 +215,7 @@ func (e *exam) requests(ctx context.Context) {
 	const subject = "largest request"
 	l, err := e.connect(ctx, nil)
 	if err != nil {
-		e.failed(subject, err)
+		e.unopened(subject, err)
 		return
 	}
 	defer func() { l.close(ctx) }()
@@ -238,9 +246,18 @@ func (e *exam) failed(subject string, err error) {
 	e.found(subject, verdict, "%s", firstLine(err))
 }
 
-// refused reports whether the server has answered, and with a refusal: of a
-// handle that it gave out just before, too.
+// unopened tells of a subject for which there was no connection, whatever the server said to that.
+func (e *exam) unopened(subject string, err error) { e.found(subject, unknown, "%s", firstLine(err)) }
+
+// refused reports whether the server has refused what was asked, and not the connection for it.
 func refused(err error) bool {
+	var known *flightpool.Error
+	return isWord(err) && !(errors.As(err, &known) && known.Stage >= backend.StageAcquire && known.Stage <= backend.StageProbe)
+}
+
+// isWord reports whether the server has answered, and with a refusal: of a
+// handle that it gave out just before, too.
+func isWord(err error) bool {
 	fault := backend.FaultIn(err)
 	return fault == backend.FaultStatement || fault == backend.FaultUnsupported || fault == backend.FaultSession
 }
@@ -250,5 +267,5 @@ func firstLine(err error) string {
 		return "the answer is another"
 	}
 	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line[:min(len(line), 200)]
+	return strings.ToValidUTF8(line[:min(len(line), 200)], "")
 }

@@ -83,6 +83,7 @@ type exam struct {
 	tls      atomic.Pointer[tls.ConnectionState] // nil in plain text
 	lastName int
 	findings []Finding // of the matter that is tried
+	left     []Finding // of tables that it could not drop
 	silence  error     // of a call of it that had no answer
 	again    bool      // it is tried a second time
 	suffix   string
@@ -122,8 +123,9 @@ func Examine(ctx context.Context, opts Options) (*Report, error) {
 	return &e.report, nil
 }
 
-// examine tries one matter; again, where a connection has broken. Where a call of it had no
-// answer, nothing that was found beside that call counts.
+// examine tries one matter; again, where a connection has broken or the server had no room
+// or no credentials for a moment. Where a call of it had no answer, nothing that was found
+// beside that call counts.
 func (e *exam) examine(ctx context.Context, m matter) {
 	header, settings := e.header, len(e.report.Settings)
 	for _, e.again = range []bool{false, true} {
@@ -131,7 +133,7 @@ func (e *exam) examine(ctx context.Context, m matter) {
 		if m.try(ctx); ctx.Err() != nil {
 			return
 		}
-		if backend.FaultIn(e.silence) != backend.FaultTransport {
+		if fault := backend.FaultIn(e.silence); fault != backend.FaultTransport && !ofTheMoment(fault) {
 			break
 		}
 	}
@@ -139,12 +141,13 @@ func (e *exam) examine(ctx context.Context, m matter) {
 		e.header, e.report.Settings = header, e.report.Settings[:settings]
 		e.findings = []Finding{{m.subject, unknown, firstLine(e.silence)}}
 	}
-	for _, f := range e.findings {
+	for _, f := range append(e.findings, e.left...) {
 		e.report.Findings = append(e.report.Findings, f)
 		if e.Found != nil {
 			e.Found(f)
 		}
 	}
+	e.left = nil
 }
 
 // heard notes a failure that is no answer of the server's, and returns it.
@@ -155,10 +158,14 @@ func (e *exam) heard(err error) error {
 	return err
 }
 
-// answered reports whether a failure is the server's word, or that nothing was asked.
-func answered(err error) bool {
-	fault := backend.FaultIn(err)
-	return refused(err) || fault == backend.FaultAuth || fault == backend.FaultLimit || fault == backend.FaultUsage
+// answered reports whether a failure is the server's word on what was asked, or that
+// nothing was asked.
+func answered(err error) bool { return isWord(err) || backend.FaultIn(err) == backend.FaultUsage }
+
+// ofTheMoment reports whether a fault says nothing of the call: the server has no room, or
+// no longer knows who asks.
+func ofTheMoment(fault backend.Fault) bool {
+	return fault == backend.FaultLimit || fault == backend.FaultAuth
 }
 
 // reachable reports whether the server is still there, so that its silence at one call is
@@ -253,7 +260,7 @@ func (e *exam) authentication(ctx context.Context) {
 	}
 	named, err := e.connect(ctx, nil)
 	if err != nil {
-		e.failed("authentication", err)
+		e.unopened("authentication", err)
 		return
 	}
 	defer named.close(ctx)

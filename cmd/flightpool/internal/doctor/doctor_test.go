@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/testserver"
@@ -224,7 +225,7 @@ func TestAConnectionThatBreaksIsNoVerdict(t *testing.T) {
 		for _, profile := range []testserver.Profile{testserver.Strict(), testserver.ClickHouse(), {Name: "one session for all", SessionKey: testserver.ByPeerIP}} {
 			for _, on := range points {
 				for skip := 0; ; skip++ {
-					verdict, struck := breakAt(t, profile, subject, on, skip)
+					verdict, struck := strikeAt(t, profile, subject, on, skip, testserver.Kill())
 					if verdict != unknown {
 						require.Equal(t, truth(profile)[subject], verdict, "%s: %s %d", subject, on, skip)
 					}
@@ -237,8 +238,70 @@ func TestAConnectionThatBreaksIsNoVerdict(t *testing.T) {
 	}
 }
 
-// breakAt finds out one matter while a connection breaks at the call after skip of a kind.
-func breakAt(t *testing.T, profile testserver.Profile, subject string, on testserver.Point, skip int) (verdict string, struck bool) {
+// A server that has no room for a moment, or has forgotten who asks, has said nothing of
+// what was asked; nor has one that refuses a connection.
+func TestARefusalOfTheMomentIsNoVerdict(t *testing.T) {
+	calls := []testserver.Point{
+		testserver.OnGetFlightInfo, testserver.OnDoGet, testserver.OnDoPut, testserver.OnBegin, testserver.OnEnd, testserver.OnPrepare, testserver.OnHandshake,
+	}
+	for code, points := range map[codes.Code][]testserver.Point{codes.ResourceExhausted: calls, codes.Unauthenticated: calls, codes.Internal: {testserver.OnHandshake}} {
+		for _, subject := range []string{"authentication", "sessions", "parameters", "transactions", "ingestion"} {
+			for _, profile := range []testserver.Profile{testserver.Strict(), testserver.ClickHouse()} {
+				if profile.Name != "strict" && subject != "sessions" {
+					continue // the same calls
+				}
+				for _, on := range points {
+					for skip := 0; ; skip++ {
+						verdict, struck := strikeAt(t, profile, subject, on, skip, testserver.Fail(code, "not now"))
+						if verdict != unknown {
+							require.Equal(t, truth(profile)[subject], verdict, "%s %s: %v at %s %d", subject, profile.Name, code, on, skip)
+						}
+						if !struck {
+							break
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// What a table holds is not known where the server does not let it be read.
+func TestWhatCannotBeReadIsUnknown(t *testing.T) {
+	for _, code := range []codes.Code{codes.PermissionDenied, codes.ResourceExhausted, codes.Internal} {
+		synctest.Test(t, func(t *testing.T) {
+			unread := testserver.Fault{On: testserver.OnGetFlightInfo, SQL: "count(*)", Do: testserver.Fail(code, "not for you")}
+			r, srv := examine(t, testserver.Strict(), nil, unread)
+			for _, subject := range []string{"ingestion", "transactions"} {
+				require.Equal(t, unknown, r.Verdict(subject), "%v: %+v", code, r.Findings)
+			}
+			requireNothingLeft(t, srv)
+		})
+	}
+}
+
+// A table that the server does not drop is named.
+func TestATableThatStaysIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stays := testserver.Fault{On: testserver.OnDoPut, SQL: "DROP TABLE", Do: testserver.Fail(codes.PermissionDenied, "not for you")}
+		var told []string
+		r, srv := examine(t, testserver.Strict(), func(o *Options) { o.Found = func(f Finding) { told = append(told, f.Subject) } }, stays)
+		table := r.Verdict("left behind")
+		require.Contains(t, table, "flightpool_doctor_", "%+v", r.Findings)
+		require.Contains(t, told, "left behind")
+		require.Equal(t, "honest", r.Verdict("transactions"))
+		srv.Faults().Clear()
+		pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{Auth: flightpool.BasicAuth("app", "secret"), Dialer: srv.Dial})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, pool.Close(t.Context())) }()
+		_, err = pool.Update(t.Context(), "DROP TABLE "+table)
+		require.NoError(t, err)
+		requireNothingLeft(t, srv)
+	})
+}
+
+// strikeAt finds out one matter while the call after skip of a kind goes wrong.
+func strikeAt(t *testing.T, profile testserver.Profile, subject string, on testserver.Point, skip int, effect testserver.Effect) (verdict string, struck bool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		srv, err := testserver.Start(testserver.Options{Profile: profile, Listen: testserver.InMemory, Users: map[string]string{"app": "secret"}})
@@ -251,7 +314,7 @@ func breakAt(t *testing.T, profile testserver.Profile, subject string, on testse
 			case subject:
 				srv.Faults().Set(testserver.Fault{On: on, Skip: skip, Times: 1, Do: func(ctx context.Context, v *testserver.FaultTarget) error {
 					struck = true
-					return testserver.Kill()(ctx, v)
+					return effect(ctx, v)
 				}})
 				e.examine(t.Context(), m)
 			case "sessions": // what others need

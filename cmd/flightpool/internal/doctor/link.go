@@ -66,7 +66,9 @@ func (e *exam) connect(ctx context.Context, change func(*flightpool.Config, *tap
 	defer cancel()
 	if l.loan, err = pool.Reservoir().Acquire(waiting); err != nil {
 		l.closePool(ctx)
-		if !t.noCookies || backend.FaultIn(err) == backend.FaultTransport {
+		switch fault := backend.FaultIn(err); {
+		case fault == backend.FaultAuth: // of what it was opened with
+		case !t.noCookies, fault == backend.FaultTransport, fault == backend.FaultLimit:
 			_ = e.heard(err)
 		}
 		var known *flightpool.Error
@@ -140,31 +142,35 @@ func (l *link) query(ctx context.Context, sql string, call backend.Call) (value 
 	}
 }
 
-// drop drops a table of ours, on another connection where this one has failed.
+// drop drops a table that may be ours, on another connection where this one has failed: its
+// session may still be in a transaction, and ends before. One that stays is told of.
 func (e *exam) drop(ctx context.Context, l *link, table string) {
 	ctx = context.WithoutCancel(ctx) // each step has its own patience
-	if err := e.change(ctx, l, "DROP TABLE "+table, backend.Call{}); err == nil || refused(err) {
+	err := e.change(ctx, l, "DROP TABLE "+table, backend.Call{})
+	if err == nil {
 		return
 	}
-	other, err := e.connect(ctx, nil)
-	if err != nil {
-		return // there is no connection to drop it on
+	l.close(ctx)
+	other, failed := e.connect(ctx, nil)
+	if failed == nil {
+		defer other.close(ctx)
+		if err = e.change(ctx, other, "DROP TABLE "+table, backend.Call{}); err == nil {
+			return
+		}
+		if _, gone := other.count(ctx, table, backend.Call{}); gone != nil && refused(gone) {
+			return // it was not made, or the answer to the first was lost
+		}
 	}
-	defer other.close(ctx)
-	_ = e.change(ctx, other, "DROP TABLE "+table, backend.Call{}) // it may not be there
+	e.left = append(e.left, Finding{"left behind", table, "drop it by hand: " + firstLine(err)})
 }
 
-// count is how many rows a table has; -1 where it is not there.
-func (l *link) count(ctx context.Context, table string, call backend.Call) int {
+// count is how many rows a table has.
+func (l *link) count(ctx context.Context, table string, call backend.Call) (int, error) {
 	value, err := l.query(ctx, "SELECT count(*) FROM "+table, call)
 	if err != nil {
-		return -1
+		return 0, err
 	}
-	n, err := strconv.Atoi(value)
-	if err != nil {
-		return -1
-	}
-	return n
+	return strconv.Atoi(value)
 }
 
 // temporary makes a temporary table with one whole number per row.

@@ -25,9 +25,13 @@ func (e *exam) sessions(ctx context.Context) {
 		e.key(ctx, l, table)
 		return
 	}
-	l, _, err := e.kept(ctx, nil)
+	l, table, err := e.kept(ctx, nil)
 	if l != nil {
 		defer l.close(ctx)
+		if l.tap.cookieName() == "" { // the first was refused for another reason
+			e.key(ctx, l, table)
+			return
+		}
 		e.found(subject, "by cookie", "%s; each connection of a pool has its own", l.tap.cookieName())
 		return
 	}
@@ -40,7 +44,12 @@ func (e *exam) sessions(ctx context.Context) {
 		candidates = []string{e.Config.SessionHeader}
 	}
 	for _, e.header = range candidates {
-		if l, _, _ = e.kept(ctx, nil); l != nil {
+		var unopened error
+		if l, _, unopened = e.kept(ctx, nil); unopened != nil && !refused(unopened) {
+			e.header = ""
+			e.unopened(subject, unopened)
+			return
+		} else if l != nil {
 			defer l.close(ctx)
 			e.found(subject, "by header", "%s; each connection of a pool has its own", e.header)
 			e.set("SessionHeader", fmt.Sprintf("%q", e.header), "without it, each call has a session of its own")
@@ -63,8 +72,10 @@ func (e *exam) kept(ctx context.Context, change func(*flightpool.Config, *tap)) 
 		return nil, "", err
 	}
 	table, err := e.temporary(ctx, l)
-	if err == nil && l.count(ctx, table, backend.Call{}) == 0 {
-		return l, table, nil
+	if err == nil {
+		if rows, gone := l.count(ctx, table, backend.Call{}); gone == nil && rows == 0 {
+			return l, table, nil
+		}
 	}
 	l.close(ctx)
 	return nil, "", err
@@ -102,7 +113,8 @@ func (e *exam) sees(ctx context.Context, table, authorization string) (presented
 		return "", false, err
 	}
 	defer l.close(ctx)
-	return l.tap.authorization(), l.count(ctx, table, backend.Call{}) >= 0, nil
+	_, err = l.count(ctx, table, backend.Call{})
+	return l.tap.authorization(), err == nil, nil
 }
 
 // idling leaves a session alone.
@@ -120,11 +132,11 @@ func (e *exam) idling(ctx context.Context) {
 	if wait(ctx, e.Idle) != nil {
 		return
 	}
-	if l.count(ctx, table, backend.Call{}) == 0 {
+	if rows, err := l.count(ctx, table, backend.Call{}); err == nil && rows == 0 {
 		e.found(subject, "stay", "after %v", e.Idle)
 		return
 	}
-	if e.silence != nil && !e.reachable(ctx) {
+	if e.silence != nil && (ofTheMoment(backend.FaultIn(e.silence)) || !e.reachable(ctx)) {
 		return
 	}
 	e.found(subject, "end", "after %v or sooner", e.Idle)

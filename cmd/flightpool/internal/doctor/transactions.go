@@ -84,22 +84,30 @@ func (e *exam) outcomes(ctx context.Context, l *link, table string) (lies []stri
 	if failed != nil || err != nil {
 		return nil, cmp.Or(err, failed)
 	}
-	if l.count(ctx, table, backend.Call{}) != 0 {
+	rows, err := l.count(ctx, table, backend.Call{})
+	if err != nil {
+		return nil, err
+	} else if rows != 0 {
 		lies = append(lies, "a rollback undoes nothing")
 	}
 	failed, err = inTx([]string{insert("2")}, true)
 	if failed != nil || err != nil {
 		return lies, cmp.Or(err, failed)
 	}
-	if l.count(ctx, table, backend.Call{}) != 1 {
+	before, err := l.count(ctx, table, backend.Call{})
+	if err != nil {
+		return lies, err
+	} else if before-rows != 1 {
 		lies = append(lies, "a commit stores nothing")
 	}
-	before := l.count(ctx, table, backend.Call{})
 	failed, err = inTx([]string{insert("3"), insert("3")}, true) // the key is there already
-	if failed != nil && err == nil && l.count(ctx, table, backend.Call{}) == before {
+	if failed == nil || err != nil {
+		return lies, nil // an aborted transaction's commit may well fail
+	}
+	if rows, err = l.count(ctx, table, backend.Call{}); err == nil && rows == before {
 		lies = append(lies, "the commit of an aborted transaction succeeds and stores nothing")
 	}
-	return lies, nil // an aborted transaction's commit may well fail
+	return lies, err
 }
 
 // isolation looks at a transaction from another connection.
@@ -115,7 +123,7 @@ func (e *exam) isolation(ctx context.Context, l *link) (lies []string, seen stri
 		return nil, unseen
 	}
 	defer other.close(ctx)
-	if other.count(ctx, table, backend.Call{}) != 0 {
+	if rows, err := other.count(ctx, table, backend.Call{}); err != nil || rows != 0 {
 		return nil, unseen // a database of its own
 	}
 	id, err := l.begin(ctx)
@@ -123,11 +131,14 @@ func (e *exam) isolation(ctx context.Context, l *link) (lies []string, seen stri
 		return nil, unseen
 	}
 	err = e.change(ctx, l, "INSERT INTO "+table+" VALUES (1)", backend.Call{Tx: id})
-	during := other.count(ctx, table, backend.Call{})
+	during, _ := other.count(ctx, table, backend.Call{}) // may be refused while another changes it
 	if ended := l.end(ctx, id, true); err != nil || ended != nil {
 		return nil, unseen
 	}
-	if other.count(ctx, table, backend.Call{}) != 1 {
+	after, err := other.count(ctx, table, backend.Call{})
+	if err != nil {
+		return nil, unseen
+	} else if after != 1 {
 		lies = append(lies, "what was committed is not seen by another connection")
 	}
 	if during > 0 {
