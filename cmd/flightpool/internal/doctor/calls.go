@@ -130,8 +130,15 @@ func (e *exam) cancelling(ctx context.Context) {
 	e.found(subject, verdict, "%s; such a statement costs its connection", last)
 }
 
-// cut runs a query for a moment, and reports whether its deadline ended it.
+// cut runs a query for a moment, and reports whether its deadline ended it. The moment
+// begins when there is a connection, however long that takes.
 func (e *exam) cut(ctx context.Context, pool *flightpool.FlightSQLPool, sql string) bool {
+	opening, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := pool.Ping(opening); err != nil {
+		e.silence = cmp.Or(e.silence, err)
+		return false
+	}
 	result, err := pool.QueryWithOptions(ctx, sql, flightpool.QueryOptions{Timeout: cutAfter, Route: flightpool.RouteQuery})
 	if err == nil {
 		for result.Next() { // only the end matters

@@ -174,6 +174,17 @@ func TestTheConfigIsGo(t *testing.T) {
 	})
 }
 
+// A server may take its time for a connection: what is cut is the statement.
+func TestACancelIsTriedOnAConnectionThatOpensSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := testserver.Fault{On: testserver.OnHandshake, Do: testserver.Delay(3 * time.Second)}
+		r, _ := examine(t, testserver.Strict(), nil, slow)
+		require.Equal(t, yes, r.Verdict("cancel"), "%+v", r.Findings)
+		r, _ = examine(t, testserver.SwanLake(), nil, testserver.Fault{On: testserver.OnConnect, Do: testserver.Delay(3 * time.Second)})
+		require.Equal(t, no, r.Verdict("cancel"), "%+v", r.Findings)
+	})
+}
+
 // A call that the server does not answer, or whose connection breaks, says nothing of what the server has.
 func TestWhatIsNotAnsweredIsUnknown(t *testing.T) {
 	for on, subject := range map[testserver.Point]string{
@@ -211,6 +222,17 @@ func TestASilentServerIsOneThatDoesNotAnswer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Nor are the pool's insides in what is told of a connection that could not be opened later.
+func TestAServerThatFallsSilentIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := examine(t, testserver.Strict(), nil, testserver.Fault{On: testserver.OnDoGet, Skip: 6, Do: testserver.Hang()})
+		require.Equal(t, unknown, r.Verdict("transactions"))
+		for _, f := range r.Findings {
+			require.NotContains(t, f.Detail, "reservoir")
+		}
+	})
 }
 
 // A connection that breaks, at whichever call, makes no verdict but unknown.

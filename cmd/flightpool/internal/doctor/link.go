@@ -66,14 +66,14 @@ func (e *exam) connect(ctx context.Context, change func(*flightpool.Config, *tap
 	defer cancel()
 	if l.loan, err = pool.Reservoir().Acquire(waiting); err != nil {
 		l.closePool(ctx)
+		var known *flightpool.Error
+		if errors.As(err, &known) {
+			err = known // what goes before it are words of the pool's insides
+		}
 		switch fault := backend.FaultIn(err); {
 		case fault == backend.FaultAuth: // of what it was opened with
 		case !t.noCookies, fault == backend.FaultTransport, fault == backend.FaultLimit:
 			_ = e.heard(err)
-		}
-		var known *flightpool.Error
-		if errors.As(err, &known) {
-			return nil, known // what goes before it are words of the pool's insides
 		}
 		return nil, err
 	}
