@@ -79,11 +79,7 @@ func judge(sql string) Script {
 func parse(sql string, d dialect) (s Script, ambiguous bool) {
 	l := lexer{d: d, sql: sql}
 	for _, toks := range split(l.scan()) {
-		st := classifyWhole(toks, sql)
-		if pivotsByData(toks) {
-			st.Effects = append(st.Effects, Effect{Kind: EffectPivotType})
-		}
-		s.Statements = append(s.Statements, st)
+		s.Statements = append(s.Statements, statementOf(toks, sql))
 	}
 	if l.unclosed != "" {
 		s.SyntaxFault = fmt.Sprintf("a %s that opens at byte %d is never closed", l.unclosed, l.unclosedAt)
@@ -95,43 +91,12 @@ func parse(sql string, d dialect) (s Script, ambiguous bool) {
 	return s, l.ambiguous
 }
 
-// parseAccepted classifies sql as a server of dialect d would run it: nothing if the text
-// cannot be tokenized, and nothing from the first unknown verb on.
-func parseAccepted(sql string, d dialect) Script {
-	s, _ := parse(sql, d)
-	if s.SyntaxFault != "" {
-		return Script{}
+func statementOf(toks []token, sql string) Statement {
+	st := classifyWhole(toks, sql)
+	if pivotsByData(toks) {
+		st.Effects = append(st.Effects, Effect{Kind: EffectPivotType})
 	}
-	for i, st := range s.Statements {
-		if !st.KnownVerb {
-			return Script{Statements: s.Statements[:i]}
-		}
-	}
-	return s
-}
-
-// mergeOtherReading takes note of what the text does on a server that cuts it otherwise.
-func (s *Script) mergeOtherReading(other Script) {
-	if s.Empty() {
-		return
-	}
-	s.othersReadSeveral = s.othersReadSeveral || !other.Empty() && !other.Atomic()
-	changes := false
-	for _, st := range other.Statements {
-		changes = changes || !st.ReadOnly
-	}
-	for i := range s.Statements {
-		s.Statements[i].ReadOnly = s.Statements[i].ReadOnly && !changes
-	}
-	more := other.TxControl() != "" && s.TxControl() == ""
-	known := s.Effects()
-	for _, e := range other.Effects() {
-		more = more || !slices.Contains(known, e)
-	}
-	if more && !slices.Contains(known, Effect{Kind: EffectUnknown}) {
-		st := &s.Statements[0]
-		st.Effects = append(slices.Clip(st.Effects), Effect{Kind: EffectUnknown})
-	}
+	return st
 }
 
 // Empty reports whether there is no statement in the text.

@@ -151,6 +151,23 @@ func TestTextThatServersReadDifferentlyIsNoRead(t *testing.T) {
 	}
 }
 
+// Servers that run one statement after the other have done the first when they find out that they
+// do not know the second, or that it does not end.
+func TestWhatStandsBeforeAFaultMayBeDone(t *testing.T) {
+	for dialect, sql := range map[string]string{
+		"a verb that is not known": `SELECT 'x\', '; DELETE FROM t; FROB t; -- '`,
+		"a quote without an end":   `SELECT 'x\', '; DELETE FROM t; SELECT "'`,
+		"a comment without an end": `SELECT 'x\', '; DELETE FROM t; /*'`,
+	} {
+		require.Empty(t, Parse(sql).SyntaxFault, dialect)
+		require.Len(t, Parse(sql).Statements, 1, dialect)
+		require.False(t, Parse(sql).ReadOnly(), dialect)
+		change := strings.Replace(strings.Replace(sql, "SELECT", "INSERT INTO t SELECT", 1), "DELETE FROM t; ", "", 1)
+		require.False(t, Parse(change).Atomic(), "%s: %s", dialect, change)
+	}
+	require.True(t, Parse(`INSERT INTO t VALUES ('x\')`).Atomic(), "a single statement without an end is not done")
+}
+
 func TestEmptyTextHasNoStatement(t *testing.T) {
 	for _, sql := range []string{"", " \n\t", ";", ";;", "-- only a comment", "/* only a comment */;"} {
 		s := Parse(sql)
