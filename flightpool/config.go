@@ -156,8 +156,9 @@ type Config struct {
 
 	// StatementCache is how many prepared statements each connection keeps for calls of the
 	// pool with parameters, at most 1,000 (off). Such a call takes three round trips then
-	// in place of five once its text is known. It is for reads alone, without Headers and not with
-	// RetryNever: a statement that the server refuses, since it has forgotten it or a
+	// in place of five once its text is known. It is for reads alone, without Headers, or outgoing
+	// metadata of their context but such as traces have, and not with RetryNever; what interceptors
+	// of DialOptions add must not change what a text means: a statement that the server refuses, since it has forgotten it or a
 	// table has changed, is prepared again within the call, and so a read that fails
 	// by itself is sent twice. Borrowers see none of them. A session that leaves
 	// anything to undo, or a call that is cut, has them closed; they end with their connection. Not with

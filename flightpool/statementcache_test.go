@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -190,4 +191,26 @@ func TestStatementCacheNeedsRepetition(t *testing.T) {
 		_, err := New(t.Context(), "grpc://server:1", cfg)
 		require.ErrorContains(t, err, "StatementCache: ")
 	}
+}
+
+// Metadata of the caller's context may tell a server what a text means, as Headers may: no call executes
+// what was prepared under that of another.
+func TestAStatementIsNotKeptBesideMetadataOfItsCallersContext(t *testing.T) {
+	keeping(t, testserver.Strict(), func(r *rig, prepared func() int) {
+		for i, tenant := range []string{"", "a", "b", ""} {
+			ctx := r.Context()
+			if tenant != "" {
+				ctx = metadata.AppendToOutgoingContext(ctx, "database", tenant)
+			}
+			require.NoError(r, drained(r.pool.Query(ctx, ofTable, 1)))
+			synctest.Wait()
+			require.Equal(r, []int{1, 2, 3, 3}[i], prepared(), tenant)
+		}
+		for range 2 { // of a tracer
+			ctx := metadata.AppendToOutgoingContext(r.Context(), "traceparent", "00-1-2-01", "x-b3-traceid", "1")
+			require.NoError(r, drained(r.pool.Query(ctx, ofTable, 1)))
+			synctest.Wait()
+			require.Equal(r, 3, prepared())
+		}
+	})
 }

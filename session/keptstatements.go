@@ -3,9 +3,12 @@ package session
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/sqlscan"
@@ -125,9 +128,25 @@ func (s *SessionHandle) closeKept(ctx context.Context) error {
 // be kept for later ones. A call that must not be repeated prepares its own: the server may
 // have forgotten one that was kept. So does one that binds no row, for which the parameters of
 // an earlier call could stand.
-func (s *SessionHandle) mayKeepStatement(opts QueryOptions, script sqlscan.Script, params parameters) bool {
-	return s.policy.Statements != nil && s.stateless && script.PlainRead() && opts.Retry != RetryNever && len(opts.Headers) == 0 &&
+func (s *SessionHandle) mayKeepStatement(ctx context.Context, opts QueryOptions, script sqlscan.Script, params parameters) bool {
+	return s.policy.Statements != nil && s.stateless && script.PlainRead() && opts.Retry != RetryNever && len(opts.Headers) == 0 && !sendsHeaders(ctx) &&
 		(params.batch == nil || params.batch.NumRows() > 0 && params.batch.NumCols() > 0)
+}
+
+// sendsHeaders reports whether ctx has outgoing metadata, which may tell the server what a text
+// means, as Headers may. What is there to follow a call by does not.
+func sendsHeaders(ctx context.Context) bool {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	for name := range md {
+		if !slices.Contains(tracingHeaders, name) && !strings.HasPrefix(name, "x-b3-") && !strings.HasPrefix(name, "x-datadog-") {
+			return true
+		}
+	}
+	return false
+}
+
+var tracingHeaders = []string{
+	"traceparent", "tracestate", "baggage", "b3", "uber-trace-id", "x-cloud-trace-context", "x-amzn-trace-id", "grpc-trace-bin", "sentry-trace", "x-request-id",
 }
 
 // queryKept runs a read by a statement that was kept, or by one that is kept after it.

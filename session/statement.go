@@ -106,7 +106,7 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 	if !params.given() {
 		return s.openResult(c, func(ctx context.Context) (backend.Stream, error) { return s.conn.Query(ctx, sql, c.backendCall) })
 	}
-	if s.mayKeepStatement(opts, script, params) {
+	if s.mayKeepStatement(ctx, opts, script, params) {
 		return s.openResult(c, func(ctx context.Context) (backend.Stream, error) { return s.queryKept(ctx, c, sql, params) })
 	}
 	return s.openResult(c, func(ctx context.Context) (stream backend.Stream, err error) {
