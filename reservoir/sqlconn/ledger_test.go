@@ -172,8 +172,28 @@ func (s *dbSession) call(ctx context.Context, query string, do func() error) (er
 		panic("the driver's")
 	case fault < 9:
 		return s.slow(ctx, do)
+	case fault == 9 && s.mayHang(ctx, query):
+		s.hang()
 	}
 	return do()
+}
+
+// endableKey is of the context of a transaction that may end before it.
+type endableKey struct{}
+
+// mayHang reports whether a call is one of those whose wait is bounded whatever the driver does, and
+// no other waits for it by a lock meanwhile.
+func (s *dbSession) mayHang(ctx context.Context, query string) bool {
+	bounded := query == "BEGIN" || query == "COMMIT" || query == "ROLLBACK" || query == s.db.kind.RollbackSQL
+	return bounded && s.openRows == 0 && ctx.Value(endableKey{}) == nil
+}
+
+// hang does not look at any context. The lock is held, but not meanwhile.
+func (s *dbSession) hang() {
+	takes := time.Duration(s.db.rand.IntN(4500)) * time.Millisecond
+	s.db.mu.Unlock()
+	time.Sleep(takes)
+	s.db.mu.Lock()
 }
 
 // slow takes its time, within which the context may end. The lock is held, but not meanwhile.
@@ -256,6 +276,11 @@ func (s *dbSession) run(query string) error {
 			return errDBRefused
 		}
 		s.rollBack()
+	case words[0] == "KILL":
+		number, _ := strconv.Atoi(words[1])
+		if killed := s.db.sessions[number]; !killed.dead && !killed.gone {
+			s.db.fail("session %d kills %d, which is in use", s.number, number)
+		}
 	case strings.Contains(query, "RESET ALL"), strings.Contains(query, "SESSION RESET"):
 		s.colour = ""
 	}
@@ -332,7 +357,8 @@ func (t dbTx) Rollback() error { return t.end("ROLLBACK") }
 
 // end ignores the context, as drivers do.
 func (t dbTx) end(what string) error {
-	return t.s.call(context.Background(), what, func() error {
+	ctx := context.WithValue(context.Background(), endableKey{}, t.ctx.Value(endableKey{}))
+	return t.s.call(ctx, what, func() error {
 		if t.s.db.refuseEnds {
 			return errDBRefused
 		}

@@ -216,7 +216,9 @@ func (b *borrower) begin() {
 	ctx, endable := b.t.Context(), false
 	if len(b.rows) == 0 && b.r.IntN(2) == 0 {
 		ctx = b.context(ctx)
-		endable = ctx.Done() != b.t.Context().Done()
+		if endable = ctx.Done() != b.t.Context().Done(); endable {
+			ctx = context.WithValue(ctx, endableKey{}, true)
+		}
 	}
 	if tx, err := b.conn.BeginTx(ctx, nil); err == nil {
 		b.tx = append(b.tx, &openTx{Tx: tx, ctx: ctx, endable: endable, saved: -1})
@@ -416,8 +418,15 @@ func runPrograms(t *testing.T, seed uint64) {
 				r := rand.New(rand.NewPCG(seed, uint64(w+2)))
 				for range 12 {
 					p.borrow(r)
-					if r.IntN(8) == 0 {
+					switch r.IntN(24) {
+					case 0, 1, 2:
 						time.Sleep(time.Duration(r.IntN(5)) * time.Hour)
+					case 3:
+						p.conns.Reset()
+					case 4:
+						p.conns.EvictIdle()
+					case 5:
+						_ = p.conns.Resize(1 + r.IntN(3))
 					}
 				}
 			})
