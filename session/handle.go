@@ -27,6 +27,9 @@ type SessionHandle struct {
 	// end of the call closes it.
 	stateless bool
 
+	// preparing says that what is set stays: see NewKeeping.
+	preparing bool
+
 	// id is what the tracer knows the connection by; 0 of a stateless handle.
 	id uint64
 
@@ -56,6 +59,7 @@ type SessionHandle struct {
 		proof       proof
 		prepared    map[*PreparedQuery]struct{}
 		sideEffects sideEffects
+		held        map[string]bool // the keys of settings that changedSettings has of it
 	}
 }
 

@@ -88,7 +88,7 @@ func NewKeeping(ctx context.Context, conn backend.Conn, policy *Policy, ended fu
 		kept.state, kept.refusal = proofImpossible, err
 	}
 	s := New(conn, policy, func(error) { ended() })
-	s.kept = kept
+	s.kept, s.preparing = kept, true
 	return s, nil
 }
 

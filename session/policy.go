@@ -66,6 +66,9 @@ type Policy struct {
 	// that have left the session where it was.
 	nonMovingInserts textSet
 
+	// changed has the settings that sessions have changed and not put back yet.
+	changed changedSettings
+
 	// ignoresTxIDs says that the server has transactions, and confirms the end of
 	// those that it does not know.
 	ignoresTxIDs atomic.Bool

@@ -130,7 +130,7 @@ func (s *SessionHandle) rememberState(ctx context.Context, script sqlscan.Script
 		var err error
 		switch e.Kind { //nolint:exhaustive // the others are undone by their name
 		case sqlscan.EffectSetting:
-			_, err = s.rememberRow(ctx, settingQuery(e))
+			err = s.rememberSetting(ctx, settingQuery(e))
 		case sqlscan.EffectPrepared:
 			_, err = s.rememberRow(ctx, preparedNameQuery(e))
 		case sqlscan.EffectNamespace:

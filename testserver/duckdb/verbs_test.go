@@ -305,6 +305,30 @@ func TestASettingOfTheWholeServerIsPutBack(t *testing.T) {
 	}
 }
 
+// Borrowers who change a setting of the whole server at the same time leave what its operator has set, not
+// what one of them had found.
+func TestASettingOfTheWholeServerIsPutBackByAllWhoChangeIt(t *testing.T) {
+	srv, err := Start(t.Context(), Config{Settings: map[string]string{"threads": "3"}}, testserver.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, srv.Close()) }()
+	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 2, HealthCheck: flightpool.HealthCheck{Interval: -1}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pool.Close(t.Context())) }()
+	for first := range 2 {
+		var handles [2]*flightpool.SessionHandle
+		for i := range handles {
+			handles[i], err = pool.AcquireSession(t.Context())
+			require.NoError(t, err)
+			require.False(t, run(t, handles[i], fmt.Sprintf("SET threads = %d", i+1)))
+		}
+		_ = handles[first].Close()
+		_ = handles[1-first].Close()
+		rows, err := allRows(t.Context(), pool, "SELECT current_setting('threads')")
+		require.NoError(t, err)
+		require.Equal(t, "[3]", rows)
+	}
+}
+
 type querying interface {
 	QueryWithOptions(ctx context.Context, sql string, opts flightpool.QueryOptions) (*flightpool.QueryResult, error)
 }

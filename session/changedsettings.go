@@ -1,0 +1,107 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+)
+
+// changedSettings are the settings that sessions have changed and not put back yet, each with
+// the value that it had before the first of them came. To a session that comes later a setting of
+// the whole server is what another has made of it, which is not to be put back. The zero value is
+// ready for use.
+type changedSettings struct {
+	mu    sync.Mutex
+	byKey map[string]*changedSetting
+}
+
+type changedSetting struct {
+	holders int
+	value   stateValues // nil until one of them has read it
+}
+
+// hold is for a session that is about to read a setting and to change it.
+func (c *changedSettings) hold(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byKey == nil {
+		c.byKey = make(map[string]*changedSetting)
+	}
+	if c.byKey[key] == nil {
+		c.byKey[key] = &changedSetting{}
+	}
+	c.byKey[key].holders++
+}
+
+// first is what the first of those who hold a setting has read; row is what this one has.
+func (c *changedSettings) first(key string, row stateValues) stateValues {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	held := c.byKey[key]
+	if held.value == nil {
+		held.value = row
+	}
+	return held.value
+}
+
+// release is for a session that has put them back.
+func (c *changedSettings) release(keys map[string]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key := range keys {
+		if c.byKey[key].holders--; c.byKey[key].holders == 0 {
+			delete(c.byKey, key)
+		}
+	}
+}
+
+// rememberSetting is rememberRow of a setting that is going to be changed. Where another session
+// that has changed it is not over and had found another value, it is one of the whole server, and that
+// value is put back; or each session has its own, and this connection is given up.
+func (s *SessionHandle) rememberSetting(ctx context.Context, r stateQuery) error {
+	holds := s.holdSetting(r.key)
+	known, err := s.rememberRow(ctx, r)
+	if err != nil || !known || !holds {
+		return err
+	}
+	s.mu.Lock()
+	row := s.mu.sideEffects.initial[r.key]
+	s.mu.Unlock()
+	first := s.policy.changed.first(r.key, row)
+	if first.equal(row) {
+		return nil
+	}
+	s.mu.Lock()
+	initial := maps.Clone(s.mu.sideEffects.initial)
+	initial[r.key] = first
+	s.mu.sideEffects.initial = initial
+	s.mu.Unlock()
+	s.markDiscard(fmt.Errorf("%s was changed by another session at the same time", r.subject))
+	return nil
+}
+
+// holdSetting holds a setting until the connection is released; false: it does already, or
+// nothing is going to be put back. It is called by a call, before the end of which the connection is
+// not released.
+func (s *SessionHandle) holdSetting(key string) bool {
+	s.mu.Lock()
+	held := s.mu.held
+	if s.preparing || s.mu.releaseConn == nil || held[key] {
+		s.mu.Unlock()
+		return false
+	}
+	if held == nil {
+		held = make(map[string]bool)
+		releaseConn := s.mu.releaseConn
+		s.mu.held = held
+		s.mu.releaseConn = func(discard error) {
+			s.policy.changed.release(held)
+			releaseConn(discard)
+		}
+	}
+	held[key] = true
+	s.mu.Unlock()
+	s.policy.changed.hold(key)
+	return true
+}
