@@ -7,6 +7,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 // restoreSetting gives the setting that r reads, in its last column, its value of
@@ -45,16 +46,22 @@ func (s *SessionHandle) restoreSetting(ctx context.Context, r stateQuery, before
 
 // restoreSettings puts back what is not as it was of the settings of a session that is given up,
 // other than those that were tried, as far as that goes: servers have some for all sessions, which
-// do not end with one.
+// do not end with one. What OnConnect has set stays, also where it fails: other sessions have set it, too.
 func (s *SessionHandle) restoreSettings(ctx context.Context, d sideEffects, tried map[string]bool) {
-	for _, e := range d.knownSettings() {
+	if s.preparing || s.policy.OnReturn.mode != resetAuto {
+		return
+	}
+	for _, e := range d.leftSettings() {
 		r := settingQuery(e)
 		if tried[r.key] {
 			continue
 		}
-		now, err := s.runStateQuery(ctx, r, backend.Call{})
-		if err == nil && !now.equal(d.initial[r.key]) {
-			_ = s.restoreSetting(ctx, r, d.initial[r.key], e.Name, backend.Call{}) // the session is given up for another reason
+		now, err := stateValues(nil), error(nil)
+		if e.Kind == sqlscan.EffectSetting {
+			now, err = s.runStateQuery(ctx, r, backend.Call{})
+		}
+		if err == nil && !now.equal(d.initial[r.key]) || e.Kind == sqlscan.EffectSecret {
+			_ = s.undoEffect(ctx, e, d) // the session is given up for another reason
 		}
 		if ctx.Err() != nil || s.conn.Lost() != nil {
 			return

@@ -37,11 +37,15 @@ func TestASessionThatIsGivenUpPutsItsSettingsBack(t *testing.T) {
 		"with a later effect":       {[]string{"SET threads = 1", "SET zone = 'UTC'", unknown}, (*SessionHandle).Close},
 		"with one in between":       {[]string{"SET threads = 1", unknown, "SET zone = 'UTC'"}, (*SessionHandle).Close},
 		"with an earlier effect":    {[]string{unknown, "SET threads = 1", "SET threads = 2"}, (*SessionHandle).Close},
+		"with a secret":             {[]string{"SET threads = 1", "SET password = 'x'"}, (*SessionHandle).Close},
+		"with a secret below":       {[]string{"SET password = 'x'", "SET threads = 1", unknown}, (*SessionHandle).Close},
+		"discarded with a secret":   {[]string{"SET password = 'x'"}, func(h *SessionHandle) error { return h.Discard(errors.New("no more")) }},
 		"discarded with an effect":  {[]string{unknown, "SET threads = 1"}, func(h *SessionHandle) error { return h.Discard(errors.New("no more")) }},
 		"discarded in a rolled one": {[]string{"SET threads = 1", "", "SELECT 1"}, func(h *SessionHandle) error { return h.Discard(errors.New("no more")) }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newStateConn()
+			c.settings["password"], c.defaults["password"] = "", ""
 			start := maps.Clone(c.settings)
 			r := stateRig(t, c)
 			for _, sql := range tc.statements {

@@ -65,13 +65,14 @@ func (d *sideEffects) any() bool {
 	return len(d.effects)+len(d.refusedSettings)+len(d.options) > 0 || d.mayHaveMoved
 }
 
-// knownSettings are the settings that statements have changed, or may have, and whose values at the
-// start are known, each once.
-func (d *sideEffects) knownSettings() (settings []sqlscan.Effect) {
+// leftSettings are the settings that statements have changed, or may have, of which is known what puts
+// them back, each once.
+func (d *sideEffects) leftSettings() (settings []sqlscan.Effect) {
 	seen := make(map[string]bool)
 	for _, e := range slices.Concat(d.effects, d.refusedSettings) {
 		key := settingQuery(e).key
-		if _, known := d.initial[key]; known && e.Kind == sqlscan.EffectSetting && !seen[key] {
+		_, known := d.initial[key]
+		if (known && e.Kind == sqlscan.EffectSetting || e.Kind == sqlscan.EffectSecret) && !seen[key] {
 			seen[key] = true
 			settings = append(settings, e)
 		}

@@ -42,7 +42,7 @@ func (s *SessionHandle) undoAll(ctx context.Context, d sideEffects, tried map[st
 			continue
 		}
 		done[once] = true
-		if e.Kind == sqlscan.EffectSetting {
+		if e.Kind == sqlscan.EffectSetting || e.Kind == sqlscan.EffectSecret {
 			tried[settingQuery(e).key] = true
 		}
 		if err := s.undoEffect(ctx, e, d); err != nil {
@@ -112,6 +112,11 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d side
 		return s.exec(ctx, "DEALLOCATE "+e.Name, backend.Call{})
 	case sqlscan.EffectPivotType:
 		return s.dropPivotTypes(ctx)
+	case sqlscan.EffectSecret:
+		if err := s.execSecret(ctx, "RESET "+e.Name, backend.Call{}); err != nil {
+			return err
+		}
+		return fmt.Errorf("the setting %s was changed, which servers do not show", e.Name)
 	case sqlscan.EffectUnknown, sqlscan.EffectLinkedSettings, sqlscan.EffectDeallocate:
 	}
 	return errors.New("a statement left something that cannot be taken back")

@@ -15,6 +15,7 @@ const (
 	EffectPrepared                         // PREPARE Name: DEALLOCATE Name
 	EffectPivotType                        // PIVOT by the values in the data: DROP TYPE of what DuckDB has made of them
 	EffectLinkedSettings                   // the setting Name changes others with it, even if it is refused: the session must end
+	EffectSecret                           // the setting Name has another value, which servers do not show: RESET, and the session must end
 	EffectDeallocate                       // DEALLOCATE Name: nothing, if this session has prepared it, else unknown
 )
 
@@ -57,7 +58,7 @@ func settingEffect(toks []token, i int, sql string) []Effect {
 	case namespaceSettings[e.Key()]:
 		*e = namespaceEffect(e.Key())
 	case isSecret(e.Key()): // which servers do not show, so that it could not be compared
-		*e = Effect{Kind: EffectUnknown}
+		e.Kind = EffectSecret
 	case strings.Contains(e.Key(), "profil"), linkedSettings[e.Key()]:
 		e.Kind = EffectLinkedSettings
 	}

@@ -28,7 +28,7 @@ func render(s Script) string {
 		for _, e := range st.Effects {
 			kind := map[EffectKind]string{
 				EffectUnknown: "unknown", EffectSetting: "setting", EffectNamespace: "namespace", EffectTempTable: "table",
-				EffectTempView: "view", EffectPrepared: "prepared", EffectDeallocate: "forgotten",
+				EffectTempView: "view", EffectPrepared: "prepared", EffectDeallocate: "forgotten", EffectSecret: "secret",
 			}[e.Kind]
 			words = append(words, strings.TrimSuffix("+"+kind+":"+e.Name, ":"))
 		}
@@ -221,7 +221,7 @@ var scripts = []struct{ sql, want string }{
 	{"SET x = a, b c", "SET none +setting:x"},
 	{"SET SCHEMA 'x'", "SET none +namespace"},
 	{"SET search_path = a, b", "SET none +namespace:search_path"},
-	{"SET password = 'x'", "SET none +unknown"},
+	{"SET password = 'x'", "SET none +secret:password"},
 	{"SET CONSTRAINTS ALL DEFERRED", "SET none"},
 	{"RESET", "RESET none +unknown"},
 	{"RESET x", "RESET none +setting:x"},
