@@ -72,8 +72,8 @@
 //     and closing are done under no lock.
 //   - OVERFLOW, validation on acquire and release, and the longest life are carried
 //     out, not only configured.
-//   - Bytes are counted on Flight SQL servers, by gRPC. Kinds of database/sql may
-//     count theirs with ConnectParams.CountBytes, as those of package kinds do.
+//   - Bytes are counted on Flight SQL servers, those of their sockets. Kinds of database/sql
+//     may count theirs with ConnectParams.CountBytes, as those of package kinds do.
 //
 // All of it, with defaults and tests, stands in docs/registry.md.
 //
