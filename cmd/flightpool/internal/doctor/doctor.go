@@ -127,6 +127,10 @@ func Examine(ctx context.Context, opts Options) (*Report, error) {
 // or no credentials for a moment. Where a call of it had no answer, nothing that was found
 // beside that call counts.
 func (e *exam) examine(ctx context.Context, m matter) {
+	defer func() { // also when ctx has ended
+		e.tell(e.left)
+		e.left = nil
+	}()
 	header, settings := e.header, len(e.report.Settings)
 	for _, e.again = range []bool{false, true} {
 		e.silence, e.findings, e.header, e.report.Settings = nil, nil, header, e.report.Settings[:settings]
@@ -141,13 +145,17 @@ func (e *exam) examine(ctx context.Context, m matter) {
 		e.header, e.report.Settings = header, e.report.Settings[:settings]
 		e.findings = []Finding{{m.subject, unknown, firstLine(e.silence)}}
 	}
-	for _, f := range append(e.findings, e.left...) {
-		e.report.Findings = append(e.report.Findings, f)
+	e.tell(e.findings)
+}
+
+// tell reports findings, which are final.
+func (e *exam) tell(findings []Finding) {
+	e.report.Findings = append(e.report.Findings, findings...)
+	for _, f := range findings {
 		if e.Found != nil {
 			e.Found(f)
 		}
 	}
-	e.left = nil
 }
 
 // heard notes a failure that is no answer of the server's, and returns it.

@@ -322,6 +322,22 @@ func TestATableThatStaysIsNamed(t *testing.T) {
 	})
 }
 
+// It is named also where the examination is interrupted while the table is there.
+func TestATableThatStaysIsNamedToWhoInterrupts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, srv.Close()) }()
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
+		srv.Faults().Set(testserver.Fault{On: testserver.OnDoPut, SQL: "DROP TABLE", Do: testserver.Effects(testserver.Do(interrupt), testserver.Fail(codes.PermissionDenied, "not for you"))})
+		var told []string
+		_, err = Examine(ctx, Options{Target: srv.URI(), Config: flightpool.Config{Dialer: srv.Dial}, Found: func(f Finding) { told = append(told, f.Subject) }})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, "left behind", told[len(told)-1])
+	})
+}
+
 // strikeAt finds out one matter while the call after skip of a kind goes wrong.
 func strikeAt(t *testing.T, profile testserver.Profile, subject string, on testserver.Point, skip int, effect testserver.Effect) (verdict string, struck bool) {
 	t.Helper()
