@@ -155,9 +155,22 @@ func TestAnIdleSessionIsWatched(t *testing.T) {
 		r, _ := examine(t, testserver.Strict(), idle)
 		require.Equal(t, "stay", r.Verdict("idle sessions"))
 		r, _ = examine(t, testserver.ClickHouse(), idle) // they end after a minute
-		require.Equal(t, "end", r.Verdict("idle sessions"))
+		require.Equal(t, "end", r.Verdict("idle sessions"), "%+v", r.Findings)
 		require.Contains(t, r.Go(""), "IdleTTL:       60000 * time.Millisecond")
 	})
+}
+
+// A header for sessions that was named is told to be needed where it is, and only there.
+func TestAHeaderThatWasNamedIsJudged(t *testing.T) {
+	named := func(o *Options) { o.Config.SessionHeader = "x-clickhouse-session-id" }
+	for _, p := range []testserver.Profile{testserver.Strict(), testserver.Dremio(), testserver.ClickHouse(), testserver.InfluxDB()} {
+		synctest.Test(t, func(t *testing.T) {
+			r, srv := examine(t, p, named)
+			require.Equal(t, truth(p)["sessions"], r.Verdict("sessions"), "%s: %+v", p.Name, r.Findings)
+			require.Equal(t, p.SessionKey == testserver.ByHeader, strings.Contains(r.Go(""), "SessionHeader"), p.Name)
+			requireNothingLeft(t, srv)
+		})
+	}
 }
 
 func TestTheConfigIsGo(t *testing.T) {

@@ -19,13 +19,13 @@ func (e *exam) sessions(ctx context.Context) {
 		e.found(subject, unknown, "it takes a temporary table to find out")
 		return
 	}
-	l, table, _ := e.kept(ctx, func(_ *flightpool.Config, t *tap) { t.noCookies = true })
+	l, table, _ := e.kept(ctx, func(c *flightpool.Config, t *tap) { t.noCookies, c.SessionHeader = true, "" })
 	if l != nil {
 		defer l.close(ctx)
 		e.key(ctx, l, table)
 		return
 	}
-	l, table, err := e.kept(ctx, nil)
+	l, table, err := e.kept(ctx, func(c *flightpool.Config, _ *tap) { c.SessionHeader = "" })
 	if l != nil {
 		defer l.close(ctx)
 		if l.tap.cookieName() == "" { // the first was refused for another reason
@@ -35,13 +35,12 @@ func (e *exam) sessions(ctx context.Context) {
 		e.found(subject, "by cookie", "%s; each connection of a pool has its own", l.tap.cookieName())
 		return
 	}
-	if err != nil && !refused(err) {
+	candidates := sessionHeaders
+	if e.Config.SessionHeader != "" { // the server may let nobody in without
+		candidates = []string{e.Config.SessionHeader}
+	} else if err != nil && !refused(err) {
 		e.found(subject, unknown, "no temporary table can be made: %s", firstLine(err))
 		return
-	}
-	candidates := sessionHeaders
-	if e.Config.SessionHeader != "" {
-		candidates = []string{e.Config.SessionHeader}
 	}
 	for _, e.header = range candidates {
 		var unopened error
@@ -136,8 +135,8 @@ func (e *exam) idling(ctx context.Context) {
 		e.found(subject, "stay", "after %v", e.Idle)
 		return
 	}
-	if e.silence != nil && (ofTheMoment(backend.FaultIn(e.silence)) || !e.reachable(ctx)) {
-		return
+	if e.silence != nil && (backend.FaultIn(e.silence) == backend.FaultLimit || !e.reachable(ctx)) {
+		return // its credentials may have ended with it
 	}
 	e.found(subject, "end", "after %v or sooner", e.Idle)
 	e.set("IdleTTL", fmt.Sprintf("%d * time.Millisecond", e.Idle.Milliseconds()/2), "the server ends idle sessions sooner than the pool would")
