@@ -30,7 +30,8 @@ type QueryOptions struct {
 	// slice or map, and structs and slices with MarshalText as texts. Decimal is sent as
 	// a text, exactly. A time is sent in microseconds, cut off to them, unless the server
 	// tells that a parameter has nanoseconds; for a timestamp without zone it is the clock
-	// of UTC, for a date or a time of day that of its own zone.
+	// of UTC. Where the server tells that a parameter is a date or a time of day, it is that
+	// of the time in its own zone, and a duration within a day is a time of day, too.
 	Args []any
 
 	// Headers are sent with the call's RPCs.

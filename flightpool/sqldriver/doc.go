@@ -22,8 +22,8 @@
 // They are positional ("?" or what else the server takes) and need no Prepare.
 // They are what flightpool.QueryOptions.Args takes, and what has a Value method is what
 // database/sql makes of it. A time.Time goes as the instant it is, in UTC. Where the
-// server tells that a parameter has no zone, it is the clock of UTC, for a date or a time
-// of day that of its own zone; a server that does not tell makes it one of the session's zone. It
+// server tells that a parameter has no zone, it is the clock of UTC, and where that is a date
+// or a time of day, the time's own; a server that does not tell makes it one of the session's zone. It
 // goes in microseconds. One that is finer, as time.Now() is, has its nanoseconds cut
 // off, as drivers of PostgreSQL do it, unless the server says that the parameter is of
 // nanoseconds: then they go with it.

@@ -294,17 +294,65 @@ func TestNamedParametersGoInTheServersOrder(t *testing.T) {
 // A server that knows no zones would store the clock of its session's zone.
 func TestATimeForATypeWithoutZoneIsTheClockOfUTC(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("CET", 3600))
-	values, err := Of([]any{at, []time.Time{at}, []time.Time{}, at, at, at, at, at})
+	values, err := Of([]any{at, []time.Time{at}, []time.Time{}, at})
 	require.NoError(t, err)
 	naive, zoned := &arrow.TimestampType{Unit: arrow.Millisecond}, &arrow.TimestampType{Unit: arrow.Second, TimeZone: "Europe/Berlin"}
-	batch, err := values.Batch(arrow.NewSchema([]arrow.Field{{Type: naive}, {Type: arrow.ListOf(naive)}, {Type: arrow.ListOf(naive)}, {Type: zoned},
-		{Type: arrow.FixedWidthTypes.Date32}, {Type: arrow.FixedWidthTypes.Date64}, {Type: arrow.FixedWidthTypes.Time32s}, {Type: arrow.FixedWidthTypes.Time64us}}, nil))
+	batch, err := values.Batch(arrow.NewSchema([]arrow.Field{{Type: naive}, {Type: arrow.ListOf(naive)}, {Type: arrow.ListOf(naive)}, {Type: zoned}}, nil))
 	require.NoError(t, err)
 	defer batch.Release()
-	for i, want := range []string{"timestamp[us]", "list<item: timestamp[us], nullable>", "list<item: timestamp[us], nullable>", "timestamp[us, tz=UTC]",
-		"timestamp[us]", "timestamp[us]", "timestamp[us]", "timestamp[us]"} {
+	for i, want := range []string{"timestamp[us]", "list<item: timestamp[us], nullable>", "list<item: timestamp[us], nullable>", "timestamp[us, tz=UTC]"} {
 		require.Equal(t, want, batch.Column(i).DataType().String())
 	}
 	require.Equal(t, at.UTC(), rowscan.Value(batch.Column(0), 0))
-	require.Equal(t, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), rowscan.Value(batch.Column(4), 0), "as its own zone shows it")
+}
+
+// A server compares a column of dates, or of times of day, with the whole of a timestamp.
+func TestATimeForADateOrATimeOfDayIsOne(t *testing.T) {
+	zone := time.FixedZone("CET", 3600)
+	at, old := time.Date(2026, 1, 2, 0, 4, 5, 123456789, zone), time.Date(-44, 3, 15, 23, 59, 59, 999999999, zone)
+	clock := 4*time.Minute + 5*time.Second
+	f := arrow.FixedWidthTypes
+	for _, c := range []struct {
+		v    any
+		told arrow.DataType
+		want any // read back
+	}{
+		{at, f.Date32, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)},
+		{at, f.Date64, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)},
+		{old, f.Date32, time.Date(-44, 3, 15, 0, 0, 0, 0, time.UTC)},
+		{old, f.Date64, time.Date(-44, 3, 15, 0, 0, 0, 0, time.UTC)},
+		{at, f.Time32s, clock},
+		{at, f.Time32ms, clock + 123*time.Millisecond},
+		{at, f.Time64us, clock + 123456*time.Microsecond},
+		{at, f.Time64ns, clock + 123456789*time.Nanosecond},
+		{old, f.Time64ns, 24*time.Hour - 1},
+		{clock, f.Time64us, clock},
+		{&clock, f.Time32s, clock},
+		{time.Duration(0), f.Time64us, time.Duration(0)},
+		{24 * time.Hour, f.Time64us, 24 * time.Hour}, // is none: the server says so
+		{-time.Second, f.Time64us, -time.Second},
+		{clock, f.Date32, clock},
+		{[]time.Time{at, old}, arrow.ListOf(f.Date32), []any{time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), time.Date(-44, 3, 15, 0, 0, 0, 0, time.UTC)}},
+		{[]time.Time{}, arrow.ListOf(f.Date32), []any{}},
+		{[]*time.Time{nil}, arrow.ListOf(f.Time64us), []any{nil}},
+		{[]time.Duration{clock}, arrow.ListOf(f.Time64us), []any{clock}},
+		{[]time.Time{at}, f.Date32, []any{time.Date(2026, 1, 2, 0, 4, 5, 123456000, time.UTC)}},
+		{at, arrow.ListOf(f.Date32), time.Date(2026, 1, 2, 0, 4, 5, 123456000, time.UTC)},
+		{nil, f.Date32, nil},
+		{"2026-01-02", f.Date32, "2026-01-02"},
+	} {
+		values, err := Of([]any{c.v})
+		require.NoError(t, err)
+		batch, err := values.Batch(arrow.NewSchema([]arrow.Field{{Type: c.told}}, nil))
+		require.NoError(t, err)
+		require.Equal(t, c.want, rowscan.Value(batch.Column(0), 0), "%v as %v", c.v, c.told)
+		if _, isTime := c.v.(time.Time); isTime && !arrow.IsNested(c.told.ID()) {
+			require.Equal(t, c.told, batch.Column(0).DataType())
+		}
+		batch.Release()
+	}
+	far, err := Of([]any{time.Unix(1<<40*86400, 0)})
+	require.NoError(t, err)
+	_, err = far.Batch(arrow.NewSchema([]arrow.Field{{Type: f.Date32}}, nil))
+	require.ErrorContains(t, err, "out of the range")
 }

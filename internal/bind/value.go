@@ -276,7 +276,7 @@ func (v Value) AppendTo(b array.Builder) error {
 	case []byte:
 		b.(*array.BinaryBuilder).Append(v)
 	case time.Time:
-		return appendTime(b.(*array.TimestampBuilder), v)
+		return appendTime(b, v)
 	case time.Duration:
 		b.(*array.DurationBuilder).Append(arrow.Duration(v))
 	case list:

@@ -3,6 +3,7 @@
 // # Files
 //
 //   - values.go: the parameters of one execution, and the record batch made of them
+//   - clock.go: times as dates and times of day
 //   - rows.go: structs as record batches
 //   - decimal.go: their columns of Decimals
 //   - value.go: which Go value is sent as which Arrow type
@@ -76,10 +77,13 @@ func (v Values) Batch(schema *arrow.Schema) (arrow.RecordBatch, error) {
 		t := value.arrowType()
 		if schema != nil && i < schema.NumFields() {
 			told := schema.Field(i).Type
-			t = fitted(t, told, value.hasNanoseconds())
 			if isOfClock(told) {
 				v[i] = value.asClock()
 			}
+			if isTimeOfDay(told) {
+				v[i] = v[i].asTimeOfDay()
+			}
+			t = fitted(v[i].arrowType(), told, value.hasNanoseconds())
 		}
 		fields[i] = arrow.Field{Name: cmp.Or(value.name, strconv.Itoa(i+1)), Type: t, Nullable: true}
 	}
@@ -138,43 +142,20 @@ func (v Value) hasNanoseconds() bool {
 	return false
 }
 
-// isOfClock reports whether a type is a date or a time of day, or a list of them.
-func isOfClock(t arrow.DataType) bool {
-	switch t := t.(type) {
-	case *arrow.Date32Type, *arrow.Date64Type, *arrow.Time32Type, *arrow.Time64Type:
-		return true
-	case arrow.ListLikeType:
-		return isOfClock(t.Elem())
-	}
-	return false
-}
-
-// asClock is a value whose times tell in UTC what they tell in their own zone: their date
-// is the one that the program sees, wherever it and the server are.
-func (v Value) asClock() Value {
-	switch own := v.v.(type) {
-	case time.Time:
-		v.v = time.Date(own.Year(), own.Month(), own.Day(), own.Hour(), own.Minute(), own.Second(), own.Nanosecond(), time.UTC)
-	case list:
-		items := make([]Value, len(own.items))
-		for i, item := range own.items {
-			items[i] = item.asClock()
-		}
-		own.items = items
-		v.v = own
-	}
-	return v
-}
-
 // fitted is the type in which a value of type own is sent where the server's is told. A
 // time is in UTC where the server knows of zones, and else the clock of UTC, so that it
-// is read as what it was: the server would turn it into that of its session. For dates and
-// times of day see asClock. It has nanoseconds where it needs them and the server takes them.
+// is read as what it was: the server would turn it into that of its session. A date or a time
+// of day it is as the server's: others would compare a column of them with the whole time. It
+// has nanoseconds where it needs them and the server takes them.
 func fitted(own, told arrow.DataType, nanoseconds bool) arrow.DataType {
 	switch own := own.(type) {
 	case *arrow.TimestampType:
-		if isOfClock(told) {
+		switch {
+		case !isOfClock(told):
+		case arrow.IsNested(told.ID()): // a list is wanted
 			return &arrow.TimestampType{Unit: own.Unit}
+		default:
+			return told
 		}
 		if told, ok := told.(*arrow.TimestampType); ok {
 			t := &arrow.TimestampType{Unit: own.Unit}
@@ -192,13 +173,4 @@ func fitted(own, told arrow.DataType, nanoseconds bool) arrow.DataType {
 		}
 	}
 	return own
-}
-
-func appendTime(b *array.TimestampBuilder, at time.Time) error {
-	value, err := arrow.TimestampFromTime(at, b.Type().(*arrow.TimestampType).Unit)
-	if err != nil {
-		return errors.New("the time is out of the range of its unit")
-	}
-	b.Append(value)
-	return nil
 }

@@ -87,6 +87,33 @@ func TestGoValuesAsParametersOfDuckDB(t *testing.T) {
 	}
 }
 
+// A time that is compared with a date or a time of day is one: DuckDB would compare the whole
+// of a timestamp. A time of day is found by the duration that it is read as, too.
+func TestATimeIsTheDateOrTimeOfDayThatDuckDBTells(t *testing.T) {
+	addr, _ := startDuckDB(t)
+	at := time.Date(2026, 1, 2, 0, 4, 5, 678_901_234, time.FixedZone("CET", 3600))
+	for name, pool := range pools(t, addr) {
+		_, err := pool.Update(t.Context(), "CREATE OR REPLACE TABLE days (d DATE, t TIME)")
+		require.NoError(t, err)
+		_, err = pool.Update(t.Context(), "INSERT INTO days VALUES (?, ?)", at, at)
+		require.NoError(t, err, name)
+		var of time.Duration
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT t FROM days").Scan(&of))
+		require.Equal(t, 4*time.Minute+5*time.Second+678_901*time.Microsecond, of)
+		for _, where := range []struct {
+			sql string
+			arg any
+		}{
+			{"d = ?", at}, {"t = ?", at}, {"t = ?", of}, {"d IN (?)", at}, {"d BETWEEN ? AND DATE '2026-01-02'", at}, {"list_contains([d], ?)", at},
+			{"list_contains(?::DATE[], d)", []time.Time{at}}, {"d = ?::DATE", at}, {"t = ?::TIME", of}, {"d = ?", "2026-01-02"}, {"d = ?", time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)},
+		} {
+			var n int
+			require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM days WHERE "+where.sql, where.arg).Scan(&n), "%s: %s", name, where.sql)
+			require.Equal(t, 1, n, "%s: %s %v", name, where.sql, where.arg)
+		}
+	}
+}
+
 // Transactions as values: of those that collide one is run again, and what a Tx has not
 // committed is not there.
 func TestTransactionsAsValuesOnDuckDB(t *testing.T) {
