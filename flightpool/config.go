@@ -103,8 +103,9 @@ type Config struct {
 	// HTTPS_PROXY names unless NO_PROXY excludes the host, as gRPC has it.
 	// The addresses of a name are tried in order within DialTimeout, and a
 	// connection stays with the one that answered. A link that died silently
-	// is noticed within 75 s (on systems other than Linux, with a call under
-	// way, within 5 m 40 s), and an idle one by the health check.
+	// is noticed within 75 s (on systems other than Linux, and where the server is
+	// stopped and its system still answers, with a call under way, within 7
+	// minutes), and an idle one by the health check.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 	// DialOptions are gRPC's, for interceptors and what else only its own client
 	// understands: with any, that client carries the pool's calls, which then take about
