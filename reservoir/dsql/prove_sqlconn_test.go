@@ -24,11 +24,11 @@ type ownConn struct {
 }
 
 func init() {
-	steps["a *sql.Conn of one's own"] = func(p *prover, ctx context.Context, r *rand.Rand) { useOwnConn(p, ctx, r, true) }
-	rude["a *sql.Conn with calls beside rows"] = func(p *prover, ctx context.Context, r *rand.Rand) { useOwnConn(p, ctx, r, false) }
+	steps["a *sql.Conn of one's own"] = func(p *prover, ctx context.Context, r *rand.Rand) { useOwnConn(ctx, p, r, true) }
+	rude["a *sql.Conn with calls beside rows"] = func(p *prover, ctx context.Context, r *rand.Rand) { useOwnConn(ctx, p, r, false) }
 }
 
-func useOwnConn(p *prover, ctx context.Context, r *rand.Rand, polite bool) {
+func useOwnConn(ctx context.Context, p *prover, r *rand.Rand, polite bool) {
 	conn, err := p.db.Conn(ctx)
 	if err != nil {
 		return

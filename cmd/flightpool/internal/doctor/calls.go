@@ -259,7 +259,8 @@ func (e *exam) unopened(subject string, err error) { e.found(subject, unknown, "
 // refused reports whether the server has refused what was asked, and not the connection for it.
 func refused(err error) bool {
 	var known *flightpool.Error
-	return isWord(err) && !(errors.As(err, &known) && known.Stage >= backend.StageAcquire && known.Stage <= backend.StageProbe)
+	opening := errors.As(err, &known) && known.Stage >= backend.StageAcquire && known.Stage <= backend.StageProbe
+	return isWord(err) && !opening
 }
 
 // isWord reports whether the server has answered, and with a refusal: of a
