@@ -58,6 +58,17 @@ var midwayCalls = map[string]struct {
 		_, err = q.Ingest(ctx, "u", reader, IngestOptions{Catalog: "memory", Schema: "main"})
 		return err
 	}},
+	"ingest in place of a table": {"INGEST", []testserver.Point{testserver.OnStatement}, func(ctx context.Context, q midwayCaller) error {
+		rows := ints("k", 1, 2)
+		defer rows.Release()
+		reader, err := array.NewRecordReader(rows.Schema(), []arrow.RecordBatch{rows})
+		if err != nil {
+			return err
+		}
+		defer reader.Release()
+		_, err = q.Ingest(ctx, "t", reader, IngestOptions{Catalog: "memory", Schema: "main", Mode: IngestReplace})
+		return err
+	}},
 	"ingest": {"INGEST", []testserver.Point{testserver.OnStatement}, func(ctx context.Context, q midwayCaller) error {
 		rows := ints("k", 1, 2)
 		defer rows.Release()

@@ -62,7 +62,7 @@ type call struct {
 	// statement says that the call runs one, whose failure aborts an open transaction.
 	// manyExecutions says that it may run more than once. serverMayExecute says that the
 	// server may run one of its own in the transaction, whose failure aborts it, too.
-	// oneBatch says of an ingestion that the backend has sent one batch of its rows at most, in one part.
+	// oneBatch says of an ingestion that the backend has sent one batch of its rows at most, in one part, and that no table was dropped for it.
 	statement, manyExecutions, serverMayExecute, oneBatch bool
 
 	// hasParams says that it has parameters. insert is what it may do to the session,

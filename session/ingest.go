@@ -20,8 +20,8 @@ import (
 // not tell; fewer than rows has is the server's word, and no error. It does not
 // release rows. Servers without bulk ingestion fail it with FaultUnsupported. That
 // aborts an open transaction if more than one batch of rows was taken by then, or one that is
-// sent in several parts, since a server that has the call may refuse the rest of the rows by
-// the same word.
+// sent in several parts, or with IngestReplace, since a server that has the call may refuse the rest of the rows by
+// the same word, or the rows once it has dropped the table.
 //
 // Where rows fails, Ingest fails with its error, whatever was stored before; the
 // server is told no end of the rows. That error is not taken for one of this server's
@@ -55,7 +55,7 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 			return 0, usageError(fmt.Errorf("%w: %w", errRows, *source.failure.Load()))
 		}
 		n, err := s.conn.Ingest(ctx, source, opts, c.backendCall)
-		c.oneBatch = source.batches.Load() <= 1 && !c.operation.IsSplit()
+		c.oneBatch = source.batches.Load() <= 1 && !c.operation.IsSplit() && opts.Mode != backend.IngestReplace
 		return n, source.judge(err)
 	}, c.countOutcome)
 }
