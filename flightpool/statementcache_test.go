@@ -214,3 +214,32 @@ func TestAStatementIsNotKeptBesideMetadataOfItsCallersContext(t *testing.T) {
 		}
 	})
 }
+
+// A statement that a server has prepared in the session that it has put in the place of another, and of
+// which no answer came, has the handle of a kept one.
+func TestAHandleThatNobodyKnowsIsNoKeptStatement(t *testing.T) {
+	for _, said := range []testserver.Effect{testserver.Fail(codes.Internal, "?"), testserver.Fail(codes.Unimplemented, "unexpected HTTP status code received from server: 404 (Not Found)")} {
+		for _, kept := range []bool{false, true} { // the text of the call that fails
+			for _, session := range []bool{false, true} {
+				keeping(t, testserver.SwanLake(), func(r *rig, _ func() int) {
+					require.Equal(r, 1, r.rowsOf(ofTable, 1)) // the first handle of its session
+					require.Equal(r, 0, r.rowsOf(ofOther, 1))
+					r.srv.Faults().EvictSessions()
+					sql := map[bool]string{false: itself, true: ofOther}[kept]
+					lost := r.srv.Faults().Set(testserver.Fault{On: testserver.OnPrepare, SQL: sql, After: true, Times: 1, Do: said})
+					if session {
+						s := r.session()
+						_, err := s.PrepareQuery(r.Context(), sql)
+						require.Error(r, err)
+						_ = s.Close()
+					} else {
+						require.Error(r, drained(r.pool.QueryWithOptions(r.Context(), sql, QueryOptions{Args: []any{1}})))
+					}
+					require.Equal(r, 1, lost.Fired())
+					synctest.Wait()
+					require.Equal(r, 1, r.rowsOf(ofTable, 1))
+				})
+			}
+		}
+	}
+}

@@ -136,6 +136,7 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 	}
 	s.recordSideEffects(c, e)
 	s.recordTxOutcome(c, o, e)
+	s.mu.dropKept = s.mu.dropKept || e != nil && s.policy.Statements != nil && mayLeaveHandle(e)
 	switch {
 	case e == nil:
 		s.mu.proof.recordUnproven(c.startedAt)

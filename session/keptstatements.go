@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
@@ -106,6 +107,20 @@ func (k *Statements) put(c backend.Conn, st *keptStatement) (surplus *keptStatem
 	return surplus, nil
 }
 
+// dropKept has all statements that are kept for the connection closed after the call.
+func (s *SessionHandle) dropKept() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.dropKept = true
+}
+
+// mayLeaveHandle reports whether the server may have prepared a statement, whose handle nobody
+// knows, although the call has failed in e. Where it has replaced the session, the handle can be
+// that of a kept one.
+func mayLeaveHandle(e *backend.Error) bool {
+	return e.Stage == backend.StagePrepare && !e.Unsent && meaningOf(effect.Statement, e) == effect.NotKnown
+}
+
 // closeKept closes all statements that are kept for the connection.
 func (s *SessionHandle) closeKept(ctx context.Context) error {
 	if s.policy.Statements == nil {
@@ -153,6 +168,7 @@ var tracingHeaders = []string{
 // Where the server refuses what was kept, which it may have forgotten or cannot
 // execute any more, the call makes another. Nothing of it was delivered.
 func (s *SessionHandle) queryKept(ctx context.Context, c *call, sql string, params parameters) (backend.Stream, error) {
+	forgotten := false // by the server, as by one that has replaced the session
 	if st := s.policy.Statements.take(s.conn, sql); st != nil {
 		c.setOwnStatement(st.stmt)
 		stream, err := c.queryBy(ctx, st, params)
@@ -164,9 +180,13 @@ func (s *SessionHandle) queryKept(ctx context.Context, c *call, sql string, para
 		if err := st.stmt.Close(ctx); err != nil && backend.FaultIn(err) != backend.FaultStatement {
 			return nil, err
 		}
+		forgotten = true
 	}
 	stmt, err := s.conn.Prepare(ctx, sql, c.backendCall)
 	if err != nil {
+		if forgotten {
+			s.dropKept()
+		}
 		return nil, err
 	}
 	c.setOwnStatement(stmt)
