@@ -153,6 +153,9 @@ var (
 	// read before they are first changed, put back and compared. Where that
 	// fails, or the text does not tell, or the server has no
 	// current_setting() and current_schema(), the connection is discarded.
+	// Settings of the whole server, as most of DuckDB's are, are put back in that
+	// case, too; those with secrets are reset. What is set by SET GLOBAL stays, and so
+	// does what a session has set whose connection breaks.
 	// Inside a transaction only what the server is known to answer is read,
 	// since a query that fails would abort it. It is the default.
 	ResetAuto = SessionReset{mode: resetAuto}

@@ -52,21 +52,25 @@ func (s *SessionHandle) restoreSettings(ctx context.Context, d sideEffects, trie
 		return
 	}
 	for _, e := range d.leftSettings() {
-		r := settingQuery(e)
-		if tried[r.key] {
+		if tried[settingQuery(e).key] {
 			continue
 		}
-		now, err := stateValues(nil), error(nil)
-		if e.Kind == sqlscan.EffectSetting {
-			now, err = s.runStateQuery(ctx, r, backend.Call{})
-		}
-		if err == nil && !now.equal(d.initial[r.key]) || e.Kind == sqlscan.EffectSecret {
-			_ = s.undoEffect(ctx, e, d) // the session is given up for another reason
-		}
-		if ctx.Err() != nil || s.conn.Lost() != nil {
+		err := s.restoreIfChanged(ctx, e, d)
+		if ctx.Err() != nil || s.conn.Lost() != nil || backend.FaultIn(err) == backend.FaultAuth {
 			return
 		}
 	}
+}
+
+// restoreIfChanged puts one setting back, unless it is as it was.
+func (s *SessionHandle) restoreIfChanged(ctx context.Context, e sqlscan.Effect, d sideEffects) error {
+	if r := settingQuery(e); e.Kind == sqlscan.EffectSetting {
+		now, err := s.runStateQuery(ctx, r, backend.Call{})
+		if err != nil || now.equal(d.initial[r.key]) {
+			return err
+		}
+	}
+	return s.undoEffect(ctx, e, d)
 }
 
 // restoringStatements are what may give a setting its value, in the order in which they are tried,

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 func TestTheLastWordOnASettingIsASet(t *testing.T) {
@@ -79,5 +81,23 @@ func TestASessionThatIsGivenUpAsksALostConnectionNothingMore(t *testing.T) {
 		_ = r.handle.Discard(errors.New("no more"))
 		_ = r.discarded()
 		require.LessOrEqual(t, len(c.Log())-sent, 1, "%q", c.Log())
+	})
+}
+
+// A credential that is refused is not shown again for each setting.
+func TestASessionThatIsGivenUpAsksNothingMoreOfAServerThatRefusesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		r := stateRig(t, c)
+		for _, sql := range []string{"SET threads = 1", "SET zone = 'UTC'"} {
+			_, err := r.handle.Update(t.Context(), sql)
+			must(t, err)
+		}
+		refused := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultAuth, Err: errors.New("expired")}
+		c.fail = map[string]error{"SELECT current_setting('threads')": refused, "SELECT current_setting('zone')": refused}
+		sent := len(c.Log())
+		_ = r.handle.Discard(errors.New("no more"))
+		_ = r.discarded()
+		require.Equal(t, 1, len(c.Log())-sent, "%q", c.Log())
 	})
 }
