@@ -155,7 +155,8 @@ var (
 	// current_setting() and current_schema(), the connection is discarded.
 	// Settings of the whole server, as most of DuckDB's are, are put back in that
 	// case, too; those with secrets are reset. What is set by SET GLOBAL stays, and so
-	// does what a session has set whose connection breaks.
+	// does what a session has set whose connection breaks or is dropped since a cancel
+	// was not confirmed.
 	// Inside a transaction only what the server is known to answer is read,
 	// since a query that fails would abort it. It is the default.
 	ResetAuto = SessionReset{mode: resetAuto}
