@@ -33,7 +33,16 @@ func (e Effect) Key() string { return strings.ToLower(e.Unquoted()) }
 // Unquoted is the effect's name without quotes.
 func (e Effect) Unquoted() string { return unquote(e.Name) }
 
+// unicodePrefix is the length of the U& of U&"name".
+func unicodePrefix(name string) int {
+	if strings.HasPrefix(name, `U&"`) || strings.HasPrefix(name, `u&"`) {
+		return 2
+	}
+	return 0
+}
+
 func unquote(name string) string {
+	name = name[unicodePrefix(name):]
 	if len(name) > 1 && (name[0] == '"' || name[0] == '`' || name[0] == '\'') && name[len(name)-1] == name[0] {
 		q := name[:1]
 		return strings.ReplaceAll(name[1:len(name)-1], q+q, q)

@@ -93,6 +93,9 @@ func parse(sql string, d dialect) (s Script, ambiguous bool) {
 
 func statementOf(toks []token, sql string) Statement {
 	st := classifyWhole(toks, sql)
+	if hasEscapedName(toks) {
+		st.addFunction(Effect{Kind: EffectUnknown})
+	}
 	if pivotsByData(toks) {
 		st.Effects = append(st.Effects, Effect{Kind: EffectPivotType})
 	}

@@ -1,5 +1,7 @@
 package sqlscan
 
+import "strings"
+
 // classifyWith tells what a statement behind common table expressions does.
 func classifyWith(toks []token, sql string) Statement {
 	main := mainAfterWith(toks)
@@ -73,6 +75,17 @@ func classifyPrepare(toks []token, sql string) Statement {
 	}
 	st.TxControl = st.TxControl || len(toks) > 1 && toks[1].is("TRANSACTION")
 	return st
+}
+
+// hasEscapedName reports whether a name is written by the numbers of its characters, as PostgreSQL has
+// it: U&"nextv\0061l", U&"nextv!0061l" UESCAPE '!'. What it names is not looked into.
+func hasEscapedName(toks []token) bool {
+	for i, t := range toks {
+		if t.kind == quotedToken && unicodePrefix(t.text) > 0 && (strings.Contains(t.text, `\`) || i+1 < len(toks) && toks[i+1].is("UESCAPE")) {
+			return true
+		}
+	}
+	return false
 }
 
 // beginsChange tells "(DELETE FROM t" from a function or column of the name. A

@@ -155,6 +155,8 @@ func (l *lexer) nextToken() (kind, int) {
 		return stringToken, l.quoteLen(s, 1, l.d.escapeStrings || l.d.escapes('\''))
 	case strings.ContainsRune("BbNnXx", rune(c)) && len(s) > 1 && s[1] == '\'':
 		return stringToken, l.quoteLen(s, 1, l.d.escapes('\''))
+	case unicodePrefix(s) > 0:
+		return quotedToken, l.quoteLen(s, unicodePrefix(s), l.d.escapes('"'))
 	case c == '"' || c == '`':
 		return quotedToken, l.quoteLen(s, 0, l.d.escapes(c))
 	case c == '[':
