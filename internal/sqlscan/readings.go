@@ -3,12 +3,13 @@ package sqlscan
 import "slices"
 
 // parseAccepted classifies sql as a server of dialect d would run it: nothing from the first
-// unknown verb on, nor from the last statement on if that cannot be tokenized. cut says that
-// there is such a rest.
+// unknown verb on, nor from the last statement on if a quote in it has no end; SQLite runs what
+// stands before, and takes a comment without an end for one. cut says that there is such a rest.
 func parseAccepted(sql string, d dialect) (s Script, cut bool) {
 	l := lexer{d: d, sql: sql}
 	toks := l.scan()
-	if cut = l.unclosed != ""; cut {
+	cut = l.unclosed != ""
+	if l.unclosed == "quote" {
 		for len(toks) > 0 && !toks[len(toks)-1].isPunct(";") {
 			toks = toks[:len(toks)-1]
 		}

@@ -143,6 +143,8 @@ func TestTextThatServersReadDifferentlyIsNoRead(t *testing.T) {
 		"a comment that is executed":   "SELECT 1 /*! ; DELETE FROM t */",
 		"comments that do not nest":    "SELECT 1 /* /* */; DELETE FROM t -- */ */",
 		"a quote in brackets":          "SELECT 1 AS [it's]; DELETE FROM t --']",
+		"a quote after it has no end":  "SELECT 1 AS [it's]; DELETE FROM t; '",
+		"a comment that has no end":    "SELECT 1 AS [it's]; DELETE FROM t /* '",
 		"two dashes that are no sign":  "SELECT 1 --1; DELETE FROM t",
 		"a dollar that quotes nothing": "SELECT 1 AS $a$; DELETE FROM t; SELECT 1 AS $a$",
 		"an E that is a name":          `SELECT E'\'; DELETE FROM t; --'`,
