@@ -139,7 +139,7 @@ func (s *basicServer) options() []grpc.ServerOption {
 				s.p.bad("handshake with %q", header)
 			}
 			user, password, _ := strings.Cut(string(plain), ":")
-			if tag := basicTag.FindStringSubmatch(password); tag == nil || tag[1] != s.name || "remote" != user {
+			if tag := basicTag.FindStringSubmatch(password); tag == nil || tag[1] != s.name || user != "remote" {
 				s.p.bad("%s: handshake of %q with %q", s.name, user, password)
 			}
 			s.mu.Lock()
