@@ -183,7 +183,9 @@ func (w *world) feed(s step, a *actor) {
 	err := w.call(s, func(ctx context.Context) error {
 		schema := batch(0, 0).Schema()
 		reader := array.ReaderFromIter(schema, func(yield func(arrow.RecordBatch, error) bool) {
-			w.feeding.Add(1) // until it is let go
+			w.fed.Lock() // a call that was given up has no other edge to the Wait at the end
+			w.feeding.Add(1)
+			w.fed.Unlock()
 			defer w.feeding.Done()
 			for i := range n {
 				time.Sleep(pause)

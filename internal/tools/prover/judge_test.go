@@ -41,6 +41,8 @@ func inBubble(t *testing.T, p program) *world {
 		w.turn.Lock()
 		w.end()
 		w.turn.Unlock()
+		w.fed.Lock()
+		w.fed.Unlock() //nolint:staticcheck // an edge from those that have begun
 		w.feeding.Wait()
 	}
 	for _, timer := range w.timers {

@@ -59,6 +59,7 @@ type world struct {
 	redial            redial         // of the driver behind adbcpool.New
 	turn              turn           // of the steps that are carried out beside each other
 	running           sync.WaitGroup // steps beside the others
+	fed               sync.Mutex     // orders feeding's Add and Wait
 	feeding           sync.WaitGroup // readers that have begun and are not let go
 
 	mu     sync.Mutex // guards what follows
