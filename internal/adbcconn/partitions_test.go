@@ -3,8 +3,10 @@ package adbcconn
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
@@ -158,4 +160,46 @@ func TestTheErrorOfAForeignStreamHasItsDetails(t *testing.T) {
 		require.ErrorAs(t, err, &e)
 		require.Len(t, e.Details, 1)
 	})
+}
+
+// So would it on our own connections, of which all endpoints are read at once: what is given
+// out is without a gap, and whoever stops early has not missed a row.
+func TestNoRowIsGivenOutBehindOneThatIsMissing(t *testing.T) {
+	for failing := range 3 {
+		for written := range 3 {
+			f := &fake{info: endpointsOf(3, true)}
+			f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+				k := int64(ticket.GetTicket()[0])
+				first, second := int64s(2*k), int64s(2*k+1)
+				defer first.Release()
+				defer second.Release()
+				w := flight.NewRecordWriter(s, ipc.WithSchema(first.Schema()))
+				for i, batch := range []arrow.RecordBatch{first, second} {
+					if k == int64(failing) && i == written {
+						break
+					}
+					if err := w.Write(batch); err != nil {
+						return err
+					}
+				}
+				if k == int64(failing) {
+					time.Sleep(time.Second) // those behind it are there
+					return status.Error(codes.Internal, "the disk is gone")
+				}
+				return w.Close()
+			}
+			withFake(t, f, func(t *testing.T, c backend.Conn) {
+				got := []int64{}
+				s, err := c.Query(t.Context(), "q", backend.Call{})
+				if err == nil { // else the first has no schema
+					rows, failed := ints(t, s)
+					got, err = append(got, rows...), failed
+				}
+				require.ErrorContains(t, err, "the disk is gone", "%d of endpoint %d: %v", written, failing, got)
+				require.Equal(t, codes.Internal, status.Code(err))
+				require.Equal(t, []int64{0, 1, 2, 3, 4, 5}[:len(got)], got)
+				require.LessOrEqual(t, len(got), 2*failing+written)
+			})
+		}
+	}
 }

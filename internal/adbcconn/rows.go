@@ -43,6 +43,9 @@ type endpoint struct {
 	fetch      *flightconn.TicketStream
 	err        error
 
+	// batches counts the batches of rows that the driver was given.
+	batches atomic.Int64
+
 	// ended says that the server has ended the stream with the status OK.
 	ended atomic.Bool
 }
@@ -193,6 +196,9 @@ func (r *getStream) RecvMsg(m any) error {
 	r.anyGiven = true
 	if err != nil {
 		return r.call.recordRPCError(err)
+	}
+	if fetch.GaveRows() {
+		r.endpoint.batches.Add(1)
 	}
 	out := m.(*pb.FlightData)
 	out.FlightDescriptor, out.DataHeader, out.DataBody, out.AppMetadata = data.FlightDescriptor, data.DataHeader, data.DataBody, data.AppMetadata

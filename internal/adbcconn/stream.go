@@ -108,6 +108,7 @@ type connSource struct {
 	call      *call
 	rows      array.RecordReader
 	validator flightconn.Validator
+	given     position
 	done      func() // called when the driver is through with the statement
 }
 
@@ -118,6 +119,9 @@ func (r *connSource) schema() *arrow.Schema { return r.rows.Schema() }
 func (r *connSource) next() (arrow.RecordBatch, error) {
 	if r.rows.Next() {
 		batch := r.rows.RecordBatch()
+		if err := r.call.advance(&r.given); err != nil {
+			return nil, r.call.wrapError(backend.StageFetch, err)
+		}
 		if err := r.validator.Check(batch); err != nil {
 			return nil, r.call.wrapError(backend.StageFetch, err)
 		}

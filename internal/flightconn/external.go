@@ -161,6 +161,8 @@ type TicketStream struct {
 	firstGiven   bool
 	maxInflated  int64
 	dictionaries dictionaryBytes
+	gotRows      bool // the message received last is a batch of rows
+	gaveRows     bool // and so is the one given out last
 }
 
 // Peek is the first message, or nil if the stream has none. It does not take
@@ -171,10 +173,11 @@ func (f *TicketStream) Peek() *pb.FlightData { return f.first }
 // io.EOF or an error nothing more may be received.
 func (f *TicketStream) Recv() (*pb.FlightData, error) {
 	if !f.firstGiven {
-		f.firstGiven = true
+		f.firstGiven, f.gaveRows = true, f.gotRows
 		return f.first, f.firstErr
 	}
 	data, err := f.recv()
+	f.gaveRows = f.gotRows
 	if err != nil {
 		f.from.end()
 		if !eof.Reached(err) {
@@ -184,9 +187,13 @@ func (f *TicketStream) Recv() (*pb.FlightData, error) {
 	return data, err
 }
 
+// GaveRows reports whether the message that Recv has returned last is a batch of rows.
+func (f *TicketStream) GaveRows() bool { return f.gaveRows }
+
 // recv skips messages without a header, which have application metadata only.
 // Dictionaries are bounded together, as in a reader.
 func (f *TicketStream) recv() (*pb.FlightData, error) {
+	f.gotRows = false
 	for {
 		data := &pb.FlightData{}
 		if err := f.stream.RecvMsg(data); err != nil {
@@ -205,6 +212,7 @@ func (f *TicketStream) recv() (*pb.FlightData, error) {
 		if err != nil {
 			return nil, malformed("%w", err)
 		}
+		f.gotRows = size.rows
 		return data, nil
 	}
 }
