@@ -1,0 +1,28 @@
+package adbcconn
+
+import "fmt"
+
+// position is how far a result was given out: so many batches of an endpoint, and all those
+// of the endpoints before it.
+type position struct {
+	endpoint int
+	batches  int64
+}
+
+// advance is for a batch that the driver's reader gives out. It fails for one that does not
+// follow the batch before it: the reader goes on with the endpoints behind one that has
+// failed, to tell so at the end. Of several endpoints it may then pass over batches of the
+// others, too.
+func (k *call) advance(p *position) error {
+	if cause := k.rpcErr.Load(); cause != nil && len(k.endpoints) > 1 {
+		return *cause
+	}
+	for p.endpoint < len(k.endpoints) && p.batches == k.endpoints[p.endpoint].batches.Load() { // it is of a later endpoint
+		if !k.endpoints[p.endpoint].ended.Load() {
+			return fmt.Errorf("malformed reply: the driver stopped reading before endpoint %d of %d had ended", p.endpoint+1, len(k.endpoints))
+		}
+		*p = position{endpoint: p.endpoint + 1}
+	}
+	p.batches++
+	return nil
+}
