@@ -242,59 +242,12 @@ func (p *basicProgram) call(ctx context.Context, rnd *rand.Rand, server string, 
 		if c.Server() != server || c.User() != name {
 			p.bad("%s %s got %s %s", server, name, c.Server(), c.User())
 		}
-		p.loan(ctx, rnd, c.Session(), tag, row, insert)
+		useLoan(ctx, p, rnd, c.Session(), tag, row, insert)
 		if rnd.IntN(6) == 0 {
 			_ = c.Fail(nil)
 		} else {
 			_ = c.Release()
 		}
-	}
-}
-
-func (p *basicProgram) loan(ctx context.Context, rnd *rand.Rand, s *flightpool.SessionHandle, tag string, row int, insert string) {
-	if res, err := s.Query(ctx, fmt.Sprintf("SELECT current_setting('colour'), '%s'", tag)); err == nil {
-		for res.Next() {
-			if col := res.RecordBatch().Column(0); !col.IsNull(0) && col.ValueStr(0) != "" {
-				p.bad("%s finds the setting %q", tag, col.ValueStr(0))
-			}
-		}
-		res.Release()
-	}
-	if res, err := s.Query(ctx, "SELECT * FROM mine -- "+tag); err == nil {
-		if res.Next(); res.Err() == nil {
-			p.bad("%s finds a temporary table", tag)
-		}
-		res.Release()
-	}
-	if rnd.IntN(2) == 0 {
-		_, _ = s.Update(ctx, fmt.Sprintf("SET colour = '%s'", tag))
-	}
-	if rnd.IntN(2) == 0 {
-		_, _ = s.Update(ctx, "CREATE TEMP TABLE mine (a BIGINT) -- "+tag)
-	}
-	if rnd.IntN(3) == 0 {
-		time.Sleep(time.Duration(rnd.IntN(3000)) * time.Millisecond)
-	}
-	if rnd.IntN(2) == 0 {
-		_, err := s.Update(ctx, insert)
-		p.say(row, err)
-		return
-	}
-	if s.BeginTransaction(ctx) != nil {
-		return
-	}
-	_, err := s.Update(ctx, insert)
-	switch rnd.IntN(3) {
-	case 0:
-		if end := s.Commit(ctx); errors.Is(end, flightpool.ErrCommitUnknown) || errors.Is(end, flightpool.ErrSessionLost) {
-			p.say(row, errors.New("not known"))
-		} else {
-			p.say(row, errors.Join(err, end))
-		}
-	case 1:
-		p.say(row, errors.Join(errRolledBack, s.Rollback(ctx)))
-	default:
-		p.say(row, errRolledBack)
 	}
 }
 

@@ -168,7 +168,7 @@ func (p *isolation) call(ctx context.Context, rnd *rand.Rand, user string) {
 		if err != nil {
 			return
 		}
-		p.loan(ctx, rnd, c.Session(), tag, row)
+		useLoan(ctx, p, rnd, c.Session(), tag, row, p.insert(tag, row))
 		if rnd.IntN(6) == 0 {
 			_ = c.Fail(nil)
 		} else {
@@ -177,8 +177,14 @@ func (p *isolation) call(ctx context.Context, rnd *rand.Rand, user string) {
 	}
 }
 
-// loan looks for what others have left, and leaves something.
-func (p *isolation) loan(ctx context.Context, rnd *rand.Rand, s *flightpool.SessionHandle, tag string, row int) {
+// A judge notes what is wrong, and what a call said of a row.
+type judge interface {
+	bad(format string, args ...any)
+	say(row int, err error)
+}
+
+// useLoan looks for what others have left, and leaves something.
+func useLoan(ctx context.Context, p judge, rnd *rand.Rand, s *flightpool.SessionHandle, tag string, row int, insert string) {
 	if res, err := s.Query(ctx, fmt.Sprintf("SELECT current_setting('colour'), '%s'", tag)); err == nil {
 		for res.Next() {
 			if col := res.RecordBatch().Column(0); !col.IsNull(0) && col.ValueStr(0) != "" {
@@ -203,14 +209,14 @@ func (p *isolation) loan(ctx context.Context, rnd *rand.Rand, s *flightpool.Sess
 		time.Sleep(time.Duration(rnd.IntN(3000)) * time.Millisecond)
 	}
 	if rnd.IntN(2) == 0 {
-		_, err := s.Update(ctx, p.insert(tag, row))
+		_, err := s.Update(ctx, insert)
 		p.say(row, err)
 		return
 	}
 	if s.BeginTransaction(ctx) != nil {
 		return
 	}
-	_, err := s.Update(ctx, p.insert(tag, row))
+	_, err := s.Update(ctx, insert)
 	switch rnd.IntN(3) {
 	case 0:
 		if end := s.Commit(ctx); errors.Is(end, flightpool.ErrCommitUnknown) || errors.Is(end, flightpool.ErrSessionLost) {

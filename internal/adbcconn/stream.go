@@ -115,7 +115,8 @@ type connSource struct {
 func (r *connSource) schema() *arrow.Schema { return r.rows.Schema() }
 
 // next checks each batch, since reading a value of one that is not valid could
-// panic. The driver's word for the end is not taken without checkComplete.
+// panic, and that none is missing before it (advance). The driver's word for the end is not
+// taken without checkComplete.
 func (r *connSource) next() (arrow.RecordBatch, error) {
 	if r.rows.Next() {
 		batch := r.rows.RecordBatch()
