@@ -72,3 +72,33 @@ func TestAnOpenThatIsGivenUpLeavesNoSession(t *testing.T) {
 		})
 	}
 }
+
+// The connection of an open that has failed counts until it is closed: there are never more than MaxSize, nor
+// than the fleet allows, and callers are told of the failure at once.
+func TestAnOpenThatIsGivenUpCountsUntilItsConnectionIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Profile: testserver.GizmoSQL(), Listen: testserver.InMemory})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, srv.Close()) }()
+		srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, After: true, Do: testserver.Delay(time.Hour)})
+		srv.Faults().Set(testserver.Fault{On: testserver.OnCloseSession, Do: testserver.Delay(3 * time.Second)})
+		p, err := New(t.Context(), "grpc://server:1", Config{Auth: BasicAuth("ann", "secret"), MinIdle: -1, MaxSize: 1, DialTimeout: time.Second, Dialer: srv.Dial})
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = p.Query(t.Context(), "SELECT 1")
+		require.Error(t, err)
+		require.Equal(t, time.Second, time.Since(began), "nobody waits for the closing")
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		defer stop()
+		go func() { _, _ = p.Query(ctx, "SELECT 1") }()
+		for range 200 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			require.LessOrEqual(t, srv.Ledger().Snapshot().Conns, 1)
+		}
+		srv.Faults().Clear()
+		require.NoError(t, p.Close(t.Context()))
+		synctest.Wait()
+		require.Zero(t, srv.Ledger().Snapshot().Conns)
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
@@ -145,4 +146,68 @@ func TestEveryCallSaysTheCauseOfItsContext(t *testing.T) {
 			r.srv.Faults().Clear()
 		})
 	})
+}
+
+// In an errgroup the cause of a context is what another call has failed with. That says
+// nothing of this one: neither that it is safe to repeat, nor that its COMMIT was refused.
+func TestTheFailureOfAnotherCallIsNotThisOnes(t *testing.T) {
+	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
+		inBubble(t, profile, Config{MaxSize: 3}, func(r *rig) {
+			r.exec("CREATE TABLE t (a BIGINT)")
+			for what, cause := range foreignFailures(r) {
+				if cause == nil {
+					continue
+				}
+				withdrawn := func() context.Context {
+					ctx, end := context.WithCancelCause(r.Context())
+					time.AfterFunc(time.Second, func() { end(cause) })
+					return ctx
+				}
+				tx := r.begin()
+				_, err := tx.Update(r.Context(), "INSERT INTO t VALUES (1)")
+				require.NoError(r, err)
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnEnd, Times: 1, Do: testserver.Delay(time.Minute)})
+				err = tx.Commit(withdrawn())
+				require.ErrorIs(r, err, ErrCommitUnknown, "%s: %s", profile.Name, what)
+				require.ErrorIs(r, err, cause)
+				require.False(r, SafeToRetry(err) || IsConflict(err), "%s: %s: %v", profile.Name, what, err)
+				time.Sleep(2 * time.Minute)
+
+				for _, on := range []testserver.Point{testserver.OnDoPut, testserver.OnGetFlightInfo} {
+					r.srv.Faults().Set(testserver.Fault{On: on, SQL: "INSERT", Times: 1, Do: testserver.Delay(time.Minute)})
+				}
+				_, err = r.pool.Update(withdrawn(), "INSERT INTO t VALUES (2)")
+				require.ErrorIs(r, err, cause, "%s: %s", profile.Name, what)
+				require.False(r, SafeToRetry(err) || IsConflict(err), "%s: %s: %v", profile.Name, what, err)
+				r.srv.Faults().Clear()
+				time.Sleep(2 * time.Minute)
+
+				runs := 0
+				err = r.pool.InTx(withdrawn(), TxOptions{}, func(ctx context.Context, tx *Tx) error {
+					runs++
+					<-ctx.Done()
+					_, err := tx.Update(ctx, "INSERT INTO t VALUES (3)")
+					return err
+				})
+				require.ErrorIs(r, err, cause, "%s: %s", profile.Name, what)
+				require.Equal(r, 1, runs, "%s: %s", profile.Name, what)
+				time.Sleep(2 * time.Minute)
+			}
+		})
+	}
+}
+
+// foreignFailures are errors of calls that have failed in several ways.
+func foreignFailures(r *rig) map[string]error {
+	failures := map[string]error{
+		"a conflict": &Error{Op: "Update", Stage: backend.StageExecute, Fault: FaultStatement, SQLState: "40001", Err: errors.New("could not serialize access")},
+		"unsent":     &Error{Op: "Update", Stage: backend.StageAcquire, Fault: FaultLimit, Unsent: true, Err: errors.New("no room")},
+		"a read":     &Error{Op: "Query", Stage: backend.StageFetch, Fault: FaultTransport, Read: true, Err: errors.New("lost")},
+	}
+	tx := r.begin()
+	r.srv.Faults().Set(testserver.Fault{On: testserver.OnEnd, Times: 1, Do: testserver.Fail(codes.FailedPrecondition, "constraint violated")})
+	failures["a refused commit"] = tx.Commit(r.Context())
+	r.srv.Faults().Clear()
+	_, failures["a statement"] = r.pool.Update(r.Context(), "INSERT INTO nowhere VALUES (1)")
+	return failures
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/ctxvalues"
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 )
@@ -36,9 +37,13 @@ func (p *FlightSQLPool) verifiedOpen(open func(context.Context) (backend.Conn, e
 			err = p.verifyNew(ctx, c)
 		}
 		if err != nil {
+			closed := flightconn.StillClosing(err)
 			err = p.openError(ctx, err)
 			p.health.failed(err, time.Since(start))
-			return nil, p.markPermanent(err)
+			if err = p.markPermanent(err); closed != nil {
+				err = reservoir.StillClosing(err, closed)
+			}
+			return nil, err
 		}
 		p.times.open.Add(time.Since(start))
 		return c, nil

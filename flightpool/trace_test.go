@@ -385,6 +385,11 @@ func TestATracerSeesWhatACallHasCost(t *testing.T) {
 		spans = seen.take(t, "query")
 		require.EqualValues(t, 3, spans[len(spans)-1].outcome.RowsAffected)
 
+		// The second INSERT learns, before its caller, that the server's INSERTs move no session.
+		_, err = r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (?)", ints("a", 1))
+		require.NoError(t, err)
+		synctest.Wait()
+
 		r.srv.Faults().Set(testserver.Fault{On: "ClosePreparedStatement", Times: 1, Do: testserver.Delay(time.Second)})
 		_, err = r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (?)", ints("a", 1))
 		require.NoError(t, err)

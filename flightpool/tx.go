@@ -231,9 +231,7 @@ func (t *Tx) commit(ctx context.Context) error {
 	unsent := errors.As(err, &e) && e.Unsent && !errors.Is(err, ErrSessionLost)
 	busy = unsent && errors.Is(e.Err, ErrBusy) // else it is in what has aborted the transaction
 	if unsent && !busy {
-		if undo := t.s.RollbackOpen(ctx); errors.Is(undo, ErrCommitUnknown) {
-			err = errjoin.Join(err, undo)
-		}
+		err = errjoin.Join(err, t.s.RollbackOpen(ctx))
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/lease/internal/fifo"
 )
 
@@ -56,7 +57,7 @@ func (m *memoryLeases) acquire(ctx context.Context) error {
 		return m.fail(ErrClosed, nil)
 	case ended:
 		m.mu.Unlock()
-		return m.fail(ErrLimit, context.Cause(ctx))
+		return m.fail(ErrLimit, ctxerr.Of(ctx))
 	case m.inUse < m.limit:
 		m.inUse++
 		m.mu.Unlock()
@@ -69,7 +70,7 @@ func (m *memoryLeases) acquire(ctx context.Context) error {
 	case err := <-ticket.Answered():
 		if err == nil && ctx.Err() != nil { // both came at once
 			m.release()
-			return m.fail(ErrLimit, context.Cause(ctx))
+			return m.fail(ErrLimit, ctxerr.Of(ctx))
 		}
 		return err
 	case <-ctx.Done():
@@ -89,7 +90,7 @@ func (m *memoryLeases) endWait(ctx context.Context, ticket *fifo.Ticket) error {
 		}
 		m.release()
 	}
-	return m.fail(ErrLimit, context.Cause(ctx))
+	return m.fail(ErrLimit, ctxerr.Of(ctx))
 }
 
 func (m *memoryLeases) release() {
@@ -140,7 +141,7 @@ func (m *memoryLeases) Close(ctx context.Context) error {
 	case <-m.allReleased: // also when ctx had ended before
 		return nil
 	default:
-		return m.fail(ErrInUse, context.Cause(ctx))
+		return m.fail(ErrInUse, ctxerr.Of(ctx))
 	}
 }
 

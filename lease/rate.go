@@ -6,6 +6,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // MinRate is the lowest rate of a Limiter in opens per second: one open in
@@ -72,13 +74,13 @@ func (b *bucket) wait(ctx context.Context) error {
 	case b.headSlot <- struct{}{}:
 		defer func() { <-b.headSlot }()
 	case <-ctx.Done():
-		return b.fail(ErrLimit, context.Cause(ctx))
+		return b.fail(ErrLimit, ctxerr.Of(ctx))
 	case <-b.done:
 		return b.fail(ErrClosed, nil)
 	}
 	for {
 		if ctx.Err() != nil {
-			return b.fail(ErrLimit, context.Cause(ctx))
+			return b.fail(ErrLimit, ctxerr.Of(ctx))
 		}
 		delay := b.takeOrDelay()
 		if delay == 0 {
@@ -89,7 +91,7 @@ func (b *bucket) wait(ctx context.Context) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return b.fail(ErrLimit, context.Cause(ctx))
+			return b.fail(ErrLimit, ctxerr.Of(ctx))
 		case <-b.done:
 			timer.Stop()
 			return b.fail(ErrClosed, nil)

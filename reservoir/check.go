@@ -25,8 +25,11 @@ func (r *Reservoir[C]) startDueChecks(now int64, fx *effects[C]) {
 			return
 		}
 		r.mu.dueChecks.remove(&e.dueLink)
-		if e.state == idle && now >= addSaturating(e.knownGoodAt, r.checkInterval) {
+		switch {
+		case e.state == idle && now >= addSaturating(e.knownGoodAt, r.checkInterval):
 			r.startCheck(e, true, fx)
+		case e.timerIndex >= 0: // a Reconfigure has made the interval longer: its next check is still to come
+			r.schedule(e, now)
 		}
 	}
 }

@@ -112,6 +112,28 @@ func TestWhatIsUsedMeanwhileIsNotCheckedInItsTurn(t *testing.T) {
 	}
 }
 
+// What stands in line for a check that a longer CheckInterval puts off is checked when that is over.
+func TestWhatIsPutOffInItsTurnIsCheckedInTime(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		var checks []time.Time
+		r := f.pool(t, func(c *config) {
+			c.CheckInterval = 10 * time.Second // one at a time
+			c.Check = func(context.Context, *conn) error {
+				f.set(func() { checks = append(checks, time.Now()) })
+				time.Sleep(time.Second)
+				return nil
+			}
+		})
+		release(t, acquire(t, r), acquire(t, r))
+		used := time.Now()
+		time.Sleep(10*time.Second + 500*time.Millisecond) // one is being checked, one is due
+		require.NoError(t, r.Reconfigure(config{MaxSize: 4, MaxLifetime: -1, IdleTTL: -1, CheckInterval: 15 * time.Second}))
+		time.Sleep(9 * time.Second)
+		f.set(func() { require.Equal(t, []time.Time{used.Add(10 * time.Second), used.Add(15 * time.Second)}, checks) })
+		shut(t, r)
+	})
+}
+
 // A quarter of MaxSize may be checked at a time: with a larger one more at once.
 func TestALargerReservoirChecksMoreAtATimeAtOnce(t *testing.T) {
 	for name, grow := range map[string]func(r *pool) error{

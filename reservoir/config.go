@@ -2,19 +2,20 @@ package reservoir
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/option"
 )
 
 // Config says how a reservoir opens, keeps and lends its connections.
 //
 // The zero value of a field is its default; a negative number or duration
-// turns the field off. Open and Close are the only ones without a default.
+// turns the field off. Open and Close are the only ones without a default. Timeouts,
+// ages and intervals below 1ms are refused: their unit is missing.
 type Config[C any] struct {
 	// Open makes one connection. It runs on a goroutine of the reservoir, on a
 	// context that ends after OpenTimeout and when the reservoir closes, never
@@ -97,7 +98,7 @@ type Config[C any] struct {
 	// were: a reservoir that is not used shrinks to MinIdle. A connection that
 	// replaces an idle one, because of its age, is idle since that was. Default 5m.
 	IdleTTL time.Duration
-	// MaxLifetime is the age from which a connection expires. At least 1ms.
+	// MaxLifetime is the age from which a connection expires.
 	// Default 1h.
 	MaxLifetime time.Duration
 	// ReplaceAfter is the age from which a connection is replaced. It is lent on
@@ -111,7 +112,8 @@ type Config[C any] struct {
 	// expire together. Default 5m, at most MaxLifetime/12.
 	LifetimeJitter time.Duration
 	// GuardWindow is how long before its expiry, by MaxLifetime or ExpiresAt, a
-	// connection is not lent any more. Less than MaxLifetime. Default 10s, at most
+	// connection is not lent any more. Less than MaxLifetime, with ReplaceAfter by more
+	// than LifetimeJitter. Default 10s, at most
 	// MaxLifetime/12.
 	GuardWindow time.Duration
 
@@ -254,7 +256,7 @@ func (c Config[C]) resolve() (Config[C], error) {
 	if c.ReplaceAfter > 0 && c.ReplaceAfter > c.MaxLifetime-c.LifetimeJitter {
 		faults = append(faults, fmt.Errorf("reservoir: ReplaceAfter: %v with LifetimeJitter %v is more than MaxLifetime %v", c.ReplaceAfter, c.LifetimeJitter, c.MaxLifetime))
 	}
-	return c, errors.Join(faults...)
+	return c, errjoin.Join(faults...)
 }
 
 // faults finds what is wrong with the fields as the user set them.
@@ -268,6 +270,7 @@ func (c Config[C]) faults() []error {
 	fault(c.OpenRetry < OpenRetryTimed || c.OpenRetry > OpenRetryAlways, "OpenRetry: %d is not a policy", c.OpenRetry)
 	for name, d := range map[string]time.Duration{
 		"MaxLifetime": c.MaxLifetime, "ReplaceAfter": c.ReplaceAfter, "IdleTTL": c.IdleTTL, "CheckInterval": c.CheckInterval, "LeakAfter": c.LeakAfter,
+		"AcquireTimeout": c.AcquireTimeout, "OpenTimeout": c.OpenTimeout, "CloseTimeout": c.CloseTimeout, "CheckTimeout": c.CheckTimeout,
 	} {
 		fault(d > 0 && d < time.Millisecond, "%s: %v is less than 1ms: is the unit missing?", name, d)
 	}

@@ -18,6 +18,7 @@ func TestNewNamesEveryFaultAtOnce(t *testing.T) {
 	for _, field := range []string{"Open:", "Close:", "MaxSize:", "OnExhausted:", "CheckInterval:", "CheckOnAcquire:", "CheckOnRelease:", "GuardWindow:"} {
 		require.ErrorContains(t, err, field)
 	}
+	require.NotContains(t, err.Error(), "\n")
 	f := &fake{}
 	_, err = reservoir.New(f.config(func(c *config) { c.MinIdle = 5 }))
 	require.ErrorContains(t, err, "MinIdle:")

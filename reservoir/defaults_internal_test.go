@@ -84,6 +84,10 @@ func TestTheBoundsOfConfig(t *testing.T) {
 		"MaxLifetime":        {Config[int]{MaxLifetime: time.Millisecond}, Config[int]{MaxLifetime: time.Millisecond - 1}, "MaxLifetime"},
 		"IdleTTL":            {Config[int]{IdleTTL: time.Millisecond}, Config[int]{IdleTTL: time.Millisecond - 1}, "IdleTTL"},
 		"LeakAfter":          {Config[int]{LeakAfter: time.Millisecond}, Config[int]{LeakAfter: time.Millisecond - 1}, "LeakAfter"},
+		"AcquireTimeout":     {Config[int]{AcquireTimeout: time.Millisecond}, Config[int]{AcquireTimeout: 30}, "AcquireTimeout: 30ns is less than 1ms: is the unit missing?"},
+		"OpenTimeout":        {Config[int]{OpenTimeout: time.Millisecond}, Config[int]{OpenTimeout: time.Millisecond - 1}, "OpenTimeout"},
+		"CloseTimeout":       {Config[int]{CloseTimeout: time.Millisecond}, Config[int]{CloseTimeout: time.Millisecond - 1}, "CloseTimeout"},
+		"CheckTimeout":       {Config[int]{CheckTimeout: time.Millisecond}, Config[int]{CheckTimeout: time.Millisecond - 1}, "CheckTimeout"},
 		"CheckInterval":      {Config[int]{CheckInterval: time.Millisecond, Check: check}, Config[int]{CheckInterval: time.Millisecond - 1, Check: check}, "CheckInterval"},
 		"without Check":      {Config[int]{CheckInterval: -1}, Config[int]{CheckInterval: time.Second}, "CheckInterval"},
 		"GuardWindow": {

@@ -124,6 +124,23 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
+// StillClosing marks an error of Open whose connection is being closed behind it: it counts, and
+// keeps the permission of Admit, until closed is closed. Those who wait are told at once. It is nil for a nil err.
+func StillClosing(err error, closed <-chan struct{}) error {
+	if err == nil {
+		return nil
+	}
+	return &stillClosingError{err, closed}
+}
+
+type stillClosingError struct {
+	err    error
+	closed <-chan struct{}
+}
+
+func (e *stillClosingError) Error() string { return e.err.Error() }
+func (e *stillClosingError) Unwrap() error { return e.err }
+
 // RangeError says that the number given to a call is out of its bounds. Nothing
 // was changed.
 type RangeError struct {

@@ -120,7 +120,7 @@ func TestNoSectionUnderTheLockIsLongWithManyWaiters(t *testing.T) {
 			require.NoError(t, held.Release())
 		},
 		"AcquireTimeout": func(t *testing.T, r *Reservoir[int], _ Loan[int], _ []*waiter[int]) {
-			require.NoError(t, r.Reconfigure(Config[int]{MaxSize: 1, AcquireTimeout: time.Nanosecond}))
+			require.NoError(t, r.Reconfigure(Config[int]{MaxSize: 1, AcquireTimeout: time.Millisecond}))
 		},
 		"a failed open": func(t *testing.T, r *Reservoir[int], _ Loan[int], _ []*waiter[int]) {
 			var fx effects[int]

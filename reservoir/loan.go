@@ -36,7 +36,7 @@ func (l Loan[C]) ConnectionID() uint64 {
 }
 
 // Release gives the connection back. With Config.Reset or CheckOnRelease it
-// first runs those, for up to CheckTimeout; when they fail the connection is
+// first runs those, each for up to CheckTimeout; when they fail the connection is
 // closed, which is not the borrower's error. It returns ErrReleased, and does
 // nothing, when the loan is not out any more.
 func (l Loan[C]) Release() error {

@@ -147,9 +147,12 @@ func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) {
 
 // openFailed ends an open that made nothing. One that failed because a budget is full
 // fails no waiter: there may be room before their deadlines. An open that Close
-// cancelled counts as skipped, not as failed.
+// cancelled counts as skipped, not as failed. What is still being closed counts until that is over.
 func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bool) {
-	_ = releasePermission(e.release) // the open's own error matters more
+	var left *stillClosingError
+	if !errors.As(cause, &left) {
+		_ = releasePermission(e.release) // the open's own error matters more
+	}
 	lasting := isPermanent(cause)
 	var fx effects[C]
 	r.mu.Lock()
@@ -168,7 +171,11 @@ func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bo
 	if now >= r.mu.retryAt { // opens that fail together are one failure
 		r.backOff(r.mu.failures, now)
 	}
-	r.remove(e)
+	if left == nil {
+		r.remove(e)
+	} else {
+		r.move(e, closing)
+	}
 	if r.live() == 0 && !full && !closed { // else Close tells them
 		r.failWaitersUpTo(r.mu.failedUpTo, cause, lasting, &fx)
 	}
@@ -180,6 +187,20 @@ func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bo
 	if hook := r.cfg.Hooks.OpenFailed; hook != nil && !closed {
 		r.callHook(func() { hook(cause, time.Duration(r.clock.exact()-began)) })
 	}
+	if left != nil {
+		<-left.closed
+		r.leftClosed(e)
+	}
+}
+
+// leftClosed ends the entry of an open that has failed, whose connection is closed now.
+func (r *Reservoir[C]) leftClosed(e *entry[C]) {
+	_ = releasePermission(e.release) // its error has no receiver: the open was reported
+	var fx effects[C]
+	r.mu.Lock()
+	r.remove(e)
+	r.reconcile(&fx)
+	r.unlock(&fx)
 }
 
 // backOff makes the next open wait, after so many that failed before this

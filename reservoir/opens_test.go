@@ -337,3 +337,37 @@ func TestWhatALateCallerDidNotTakeComesBack(t *testing.T) {
 		shut(t, r)
 	})
 }
+
+// The connection of an open that has failed counts, and keeps its permission, until it is closed.
+func TestWhatAFailedOpenHasMadeCountsUntilItIsClosed(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		closed, fails := make(chan struct{}), true
+		r := f.pool(t, func(c *config) {
+			c.MaxSize, c.OpenRetry, c.Admit = 1, reservoir.OpenRetryNever, f.admit
+			c.Open = func(ctx context.Context) (*conn, error) {
+				if fails {
+					return nil, reservoir.StillClosing(errRefused, closed)
+				}
+				return f.open(ctx)
+			}
+		})
+		began := time.Now()
+		_, err := r.Acquire(t.Context())
+		require.ErrorIs(t, err, errRefused)
+		require.Zero(t, time.Since(began))
+		fails = false
+		waiting := call(t.Context(), r)
+		time.Sleep(5 * time.Second)
+		require.Empty(t, waiting)
+		require.Equal(t, 1, r.Stats().Closing)
+		require.Equal(t, 1, f.read(&f.leases))
+		close(closed)
+		got := <-waiting
+		require.NoError(t, got.err)
+		require.Equal(t, 1, f.read(&f.mostLeases))
+		release(t, got.loan)
+		shut(t, r)
+		require.Zero(t, f.read(&f.leases))
+		require.NoError(t, reservoir.StillClosing(nil, closed))
+	})
+}

@@ -109,6 +109,7 @@ type world struct {
 
 	mu      sync.Mutex
 	dice    *rand.Rand // of the callbacks
+	remains *rand.Rand // of what opens leave that fail
 	outage  bool
 	bad     int // out of 100: calls that end badly
 	made    []*provenConn
@@ -122,8 +123,11 @@ type world struct {
 	over     []Loan[*provenConn]
 	ops      int
 	proving  atomic.Int64 // calls of CheckOne
-	tunedAt  atomic.Int64 // when the latest Reconfigure began; 0: there was none
-	account  account
+
+	ending, checkedOne atomic.Bool // Close, CheckOne was called
+
+	tunedAt atomic.Int64 // when the latest Reconfigure began; 0: there was none
+	account account
 
 	more  *rand.Rand // of the program, too
 	large bool       // there are so many connections and callers that all is done in batches
@@ -134,7 +138,7 @@ var errProve = errors.New("refused")
 
 func proveProgram(t *testing.T, seed uint64) (ops int, wrong string) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{random: rand.New(rand.NewPCG(seed, 1)), dice: rand.New(rand.NewPCG(seed, 2)), more: rand.New(rand.NewPCG(seed, 3))}
+		w := &world{random: rand.New(rand.NewPCG(seed, 1)), dice: rand.New(rand.NewPCG(seed, 2)), more: rand.New(rand.NewPCG(seed, 3)), remains: rand.New(rand.NewPCG(seed, 4))}
 		w.large, w.account.began = w.more.IntN(6) == 0, time.Now()
 		w.run(t.Context())
 		ops, wrong = w.ops, w.wrong
@@ -197,7 +201,7 @@ func (w *world) act(ctx context.Context) error {
 func (w *world) open(ctx context.Context) (*provenConn, error) {
 	w.account.opens.Add(1)
 	if err := w.act(ctx); err != nil {
-		return nil, err
+		return nil, w.perhapsStillClosing(err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,6 +209,25 @@ func (w *world) open(ctx context.Context) (*provenConn, error) {
 	w.made = append(w.made, c)
 	w.live++
 	return c, nil
+}
+
+// perhapsStillClosing is the error of an open, which may have made a connection that is closed behind it.
+func (w *world) perhapsStillClosing(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.remains.IntN(6) > 0 {
+		return err
+	}
+	lasts := [...]time.Duration{0, time.Millisecond, 300 * time.Millisecond, 2 * time.Second}[w.remains.IntN(4)]
+	w.live++
+	closed := make(chan struct{})
+	time.AfterFunc(lasts, func() {
+		w.mu.Lock()
+		w.live--
+		w.mu.Unlock()
+		close(closed)
+	})
+	return StillClosing(err, closed)
 }
 
 // anyMade is one of the connections that were ever opened, or nil. Others may be
@@ -245,7 +268,8 @@ func (w *world) check(ctx context.Context, c *provenConn) error {
 }
 
 func (w *world) reset(ctx context.Context, c *provenConn) error {
-	if c.closed.Load() || c.owner.Load() > 0 {
+	takenBack := w.ending.Load() && w.checkedOne.Load() // a forced Close may take it from CheckOne, which is a borrower
+	if c.closed.Load() && !takenBack || c.owner.Load() > 0 {
 		w.failf("%d is checked although closed (%v) or lent to %d", c.id, c.closed.Load(), c.owner.Load())
 	}
 	return w.act(ctx)
@@ -454,6 +478,7 @@ func (w *world) steer(ctx context.Context, n int) {
 		w.note("prove")
 		w.account.proved = true
 		w.proving.Add(1)
+		w.checkedOne.Store(true)
 		go func() {
 			_ = w.r.CheckOne(ctx)
 			w.proving.Add(-1)
@@ -755,6 +780,7 @@ func (w *world) ledger(withValue int) string {
 
 func (w *world) end(ctx context.Context) {
 	w.note("end")
+	w.ending.Store(true)
 	closing, cancel := context.WithTimeout(ctx, time.Duration(w.random.IntN(3))*time.Second)
 	defer cancel()
 	ended := make(chan error, 1)

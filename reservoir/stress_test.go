@@ -129,6 +129,8 @@ func (s *stress) open(ctx context.Context) (*owned, error) {
 		return nil, errRefused
 	case n == 2:
 		panic("open")
+	case n == 3:
+		return nil, reservoir.StillClosing(errRefused, s.closeLater())
 	default:
 		if err := sleep(ctx, time.Duration(random(300))*time.Microsecond); err != nil {
 			return nil, err
@@ -137,6 +139,17 @@ func (s *stress) open(ctx context.Context) (*owned, error) {
 	s.live.Add(1)
 	s.made.Add(1)
 	return &owned{}, nil
+}
+
+// closeLater is a connection that an open leaves to be closed behind it.
+func (s *stress) closeLater() <-chan struct{} {
+	closed := make(chan struct{})
+	s.live.Add(1)
+	time.AfterFunc(time.Duration(random(3000))*time.Microsecond, func() {
+		s.live.Add(-1)
+		close(closed)
+	})
+	return closed
 }
 
 func (s *stress) close(c *owned) error {

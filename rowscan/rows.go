@@ -64,10 +64,12 @@ type Result interface {
 //     bool, []byte, string or time.Time: durations as nanoseconds, decimals,
 //     larger integers and intervals as text, nested values as JSON;
 //   - a struct, slice, array or map with an UnmarshalText method, such as the addresses
-//     of net and net/netip or big.Int, is given texts, integers, decimals and times as a
-//     string gets them, and takes everything else as what it is made of.
+//     of net and net/netip or big.Int, is given texts, integers, decimals, times and
+//     times of day as a string gets them (a time without a zone also as RFC 3339 has UTC's),
+//     and takes everything else as what it is made of.
 //
-// NULL needs a pointer, a slice, a map, an any or a Scan method. In a string,
+// NULL needs a pointer, a slice, a map, an any or a Scan method, or a struct of nothing but
+// an embedded pointer with UnmarshalText. In a string,
 // binary values are their bytes, times are as in RFC 3339, and nested values are
 // JSON. Named types are as what they are made of. Extension types are those that
 // the program has registered with Arrow, as importing arrow-go's arrow/extensions

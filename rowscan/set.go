@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/internal/structfields"
 )
 
 var (
@@ -47,6 +49,7 @@ func (s setters) of(t reflect.Type) (setter, error) {
 	set, err := s.build(t)
 	if err != nil {
 		delete(s, t)
+		*made = func(reflect.Value, value) error { return err } // of types that contain t
 		return nil, err
 	}
 	*made = set
@@ -58,7 +61,7 @@ func (s setters) of(t reflect.Type) (setter, error) {
 // as database/sql wants it, so that its fields are not looked at; or it has an
 // UnmarshalText method, and no fields to look at.
 func isScalar(t reflect.Type) bool {
-	return t == timeType || reflect.PointerTo(t).Implements(scannerType) || readsText(t) && isOpaque(t)
+	return t == timeType || reflect.PointerTo(t).Implements(scannerType) || readsText(t) && structfields.IsOpaque(t)
 }
 
 // build makes the setter of t. Types of our own and those with a Scan method
@@ -75,9 +78,7 @@ func (s setters) build(t reflect.Type) (setter, error) {
 	case t == rawJSONType:
 		return setRawJSON, nil
 	case reflect.PointerTo(t).Implements(scannerType):
-		return func(dst reflect.Value, v value) error {
-			return dst.Addr().Interface().(sql.Scanner).Scan(v.driverValue())
-		}, nil
+		return scanSetter(embeddedWith(t, scannerType)), nil
 	case readsText(t):
 		return s.textSetter(t), nil
 	default:

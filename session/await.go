@@ -23,8 +23,7 @@ var errCallbackStuck = fmt.Errorf("%w: a callback or reader of the caller does n
 // leaveStep lets the caller go, and gives what the step comes to, to late.
 func leaveStep[T any](c *call, a *callback.Call[T], late func(T, error)) error {
 	c.failureReported = true
-	c.s.markEnding()
-	c.s.policy.goInBackground(func() {
+	c.goBehindCaller(func() {
 		switch {
 		case !c.awaitLeftStep(a.Done):
 			_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: errCallbackStuck}})

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,6 +102,8 @@ type call struct {
 	quiet     bool   // see QueryOptions
 	answer    error  // what the caller is told although the call has ended well
 	leftMeans error  // what it means, besides, that the caller has left
+
+	behindCaller atomic.Bool // what is done now is done on a goroutine of ours
 
 	callerGone chan struct{} // closed once the caller waits no longer
 
@@ -256,41 +257,9 @@ func (c *call) ownStatement() backend.Prepared {
 	return c.mu.prepared
 }
 
-// wrapError makes the call's error out of a backend's, in a copy, since a backend may
-// keep and return the same error again. An error without a type is of a fault that
-// nobody knows.
-//
-// What the server has said of the statement stays its answer, although the caller's
-// context may have ended meanwhile. Every other failure reports that end too: most
-// probably it is what has brought the failure about, and a fault that is unknown is
-// taken for it.
-func (c *call) wrapError(err error) *backend.Error {
-	var e *backend.Error
-	if !errors.As(err, &e) {
-		e = &backend.Error{Err: err, Fault: backend.FaultUnknown, Stage: backend.StageExecute}
-	} else {
-		copied := *e
-		e = &copied
-	}
-	e.Op = c.op
-	if e.Target == "" {
-		e.Target = c.s.policy.Target
-	}
-	if e.Fault == backend.FaultAuth && c.stepBegun.Load() && c.mayBeHalfDone(e) {
-		e.Unsent = false // the credential may have ended, or was refused by what the server asks, after the first part
-	}
-	e.Read = c.script.ReadOnly() && !c.delivered
-	e.Partial = c.mayBePartlyStored(e)
-	if e.Fault == backend.FaultStatement || e.Fault == backend.FaultUsage {
-		return e
-	}
-	if ended := ctxerr.Of(c.ctx); ended != nil {
-		e.Ctx = ended
-		if e.Fault == backend.FaultUnknown {
-			e.Fault = backend.FaultContext
-		}
-	} else if cause := c.cause(); e.Fault == backend.FaultContext && cause != nil && !errors.Is(e.Err, cause) {
-		e.Err = fmt.Errorf("%w: %w", cause, e.Err)
-	}
-	return e
+// goBehindCaller runs the end of the call, or what comes before it, where no caller waits for it.
+func (c *call) goBehindCaller(f func()) {
+	c.s.markEnding()
+	c.behindCaller.Store(true)
+	c.s.policy.goInBackground(f)
 }

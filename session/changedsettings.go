@@ -34,11 +34,15 @@ func (c *changedSettings) hold(key string) {
 	c.byKey[key].holders++
 }
 
-// first is what the first of those who hold a setting has read; row is what this one has.
+// first is what the first of those who hold a setting has read; row is what this one has. One that is not
+// held any more is that of a call whose connection was given up before it had read it.
 func (c *changedSettings) first(key string, row stateValues) stateValues {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	held := c.byKey[key]
+	if held == nil {
+		return row
+	}
 	if held.value == nil {
 		held.value = row
 	}
@@ -56,11 +60,30 @@ func (c *changedSettings) release(keys map[string]bool) {
 	}
 }
 
+type sharedSettingsKey struct{}
+
+// ShareSettings is for an owner of several pools of one server, such as those of its users: sessions of the
+// pools that are made with the context know what those of the others have changed.
+func ShareSettings(ctx context.Context) context.Context {
+	return context.WithValue(ctx, sharedSettingsKey{}, &changedSettings{})
+}
+
+// changedSettings are those of all sessions of the server, as far as is known, and the key of a setting
+// there. Pools of one owner may lead to several servers.
+func (p *Policy) changedSettings(key string) (*changedSettings, string) {
+	shared, ok := p.OwnerContext.Value(sharedSettingsKey{}).(*changedSettings)
+	if !ok || p.Target == "" {
+		return &p.changed, key
+	}
+	return shared, p.Target + " " + key
+}
+
 // rememberSetting is rememberRow of a setting that is going to be changed. Where another session
 // that has changed it is not over and had found another value, it is one of the whole server, and that
 // value is put back; or each session has its own, and this connection is given up.
 func (s *SessionHandle) rememberSetting(ctx context.Context, r stateQuery) error {
-	holds := s.holdSetting(r.key)
+	changed, key := s.policy.changedSettings(r.key)
+	holds := s.holdSetting(changed, key)
 	known, err := s.rememberRow(ctx, r)
 	if err != nil || !known || !holds {
 		return err
@@ -68,7 +91,7 @@ func (s *SessionHandle) rememberSetting(ctx context.Context, r stateQuery) error
 	s.mu.Lock()
 	row := s.mu.sideEffects.initial[r.key]
 	s.mu.Unlock()
-	first := s.policy.changed.first(r.key, row)
+	first := changed.first(key, row)
 	if first.equal(row) {
 		return nil
 	}
@@ -82,13 +105,22 @@ func (s *SessionHandle) rememberSetting(ctx context.Context, r stateQuery) error
 }
 
 // holdSetting holds a setting until the connection is released; false: it does already, or
-// nothing is going to be put back. It is called by a call, before the end of which the connection is
-// not released.
-func (s *SessionHandle) holdSetting(key string) bool {
+// nothing is going to be put back.
+func (s *SessionHandle) holdSetting(changed *changedSettings, key string) bool {
+	changed.hold(key)
+	if s.recordHeld(changed, key) {
+		return true
+	}
+	changed.release(map[string]bool{key: true})
+	return false
+}
+
+// recordHeld has a setting released with the connection.
+func (s *SessionHandle) recordHeld(changed *changedSettings, key string) bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	held := s.mu.held
 	if s.preparing || s.mu.releaseConn == nil || held[key] {
-		s.mu.Unlock()
 		return false
 	}
 	if held == nil {
@@ -96,12 +128,10 @@ func (s *SessionHandle) holdSetting(key string) bool {
 		releaseConn := s.mu.releaseConn
 		s.mu.held = held
 		s.mu.releaseConn = func(discard error) {
-			s.policy.changed.release(held)
+			changed.release(held)
 			releaseConn(discard)
 		}
 	}
 	held[key] = true
-	s.mu.Unlock()
-	s.policy.changed.hold(key)
 	return true
 }

@@ -14,7 +14,7 @@ import (
 // clean and returns the connection to its pool. It is bounded by the pool's
 // CloseTimeout. A call under way is cancelled and the connection returns when
 // the outcome is known. Close is idempotent; its error says why the connection
-// was discarded, which harms nobody.
+// was discarded, not what a server has stored that leaves transactions: Rollback does.
 func (s *SessionHandle) Close() error {
 	if s.startClosing() {
 		return s.cleanAndReturn()

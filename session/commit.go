@@ -86,12 +86,8 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 	// The COMMIT was not sent. The server may have the transaction still, and only a
 	// rollback can end it, since the COMMIT has failed for the caller.
 	case e.Unsent, errors.As(err, &before):
-		stored := s.mayHaveStored(s.txState())
 		s.abortTx(err)
-		if stored && errors.Is(err, backend.ErrSessionLost) {
-			return asSent(err) // with the session goes what the server knew of having left the transaction
-		}
-		return err
+		return s.unlessStored(s.txState(), err)
 	default:
 		// The transaction may be open still, and would take in what the session
 		// is sent later.
@@ -115,7 +111,7 @@ func (s *SessionHandle) Rollback(ctx context.Context) error {
 func (s *SessionHandle) rollbackCall(ctx context.Context, opts QueryOptions) error {
 	c, err := s.begin(ctx, "Rollback", opts, finishWithinBudget)
 	if err != nil {
-		return err
+		return s.unlessStored(s.txState(), err)
 	}
 	tx := s.txState()
 	switch {
@@ -140,7 +136,7 @@ func (s *SessionHandle) endByRollback(c *call, tx, none transaction) error {
 	if s.mayHaveStored(tx) {
 		c.leftMeans = errServerLeftTx
 	}
-	return runStepWithoutValue(c, func(ctx context.Context) error { return s.rollBack(ctx, tx) }, func(_ bool, err error) outcome {
+	err := runStepWithoutValue(c, func(ctx context.Context) error { return s.rollBack(ctx, tx) }, func(_ bool, err error) outcome {
 		left := s.txState().leftByServer
 		if err == nil {
 			s.setTx(none)
@@ -162,6 +158,7 @@ func (s *SessionHandle) endByRollback(c *call, tx, none transaction) error {
 		}
 		return outcome{err: e}
 	})
+	return s.unlessStored(tx, err)
 }
 
 // rollBack ends the transaction on the server, and answers nil when it is gone
@@ -242,6 +239,16 @@ func (s *SessionHandle) maybeLeft(tx transaction, answer error) bool {
 // tells.
 func (s *SessionHandle) mayHaveStored(tx transaction) bool {
 	return tx.hasChanged && s.acceptsUnknownTx()
+}
+
+// unlessStored is the error of the end of tx. With a session that is lost goes what the server
+// knew of having left the transaction: where something may be stored, the error is not that of
+// what was not sent, which could be repeated, and with it the whole transaction.
+func (s *SessionHandle) unlessStored(tx transaction, err error) error {
+	if errors.Is(err, backend.ErrSessionLost) && s.mayHaveStored(tx) {
+		return asSent(err)
+	}
+	return err
 }
 
 // errServerLeftTx says that the server had left the transaction before its rollback, or

@@ -48,6 +48,14 @@ var (
 	current   = regexp.MustCompile(`current_setting\('(\w+)'\)|current_database\(\)|current_schema\(\)|duckdb_tables|duckdb_prepared`)
 )
 
+// settingNamed is the setting of a name, of which DuckDB's threads has two.
+func settingNamed(name string) string {
+	if name = strings.ToLower(name); name == "worker_threads" {
+		return "threads"
+	}
+	return name
+}
+
 func (c *stateConn) Update(ctx context.Context, sql string, call backend.Call) (int64, error) {
 	n, err := c.fakeConn.Update(ctx, sql, call)
 	if err != nil {
@@ -61,14 +69,14 @@ func (c *stateConn) Update(ctx context.Context, sql string, call backend.Call) (
 
 func (c *stateConn) run(sql string) {
 	if m := setting.FindStringSubmatch(sql); m != nil && m[1] != c.stubborn {
-		name := strings.ToLower(m[1])
+		name := settingNamed(m[1])
 		if name == "schema" {
 			name, m[2] = "search_path", strings.Split(c.settings["search_path"], ".")[0]+"."+m[2]
 		}
 		c.settings[name] = m[2]
 	}
 	if m := resetting.FindStringSubmatch(sql); m != nil {
-		name := strings.ToLower(m[1])
+		name := settingNamed(m[1])
 		delete(c.settings, name)
 		if v, ok := c.defaults[name]; ok {
 			c.settings[name] = v
@@ -94,7 +102,7 @@ func (c *stateConn) Query(ctx context.Context, sql string, call backend.Call) (b
 	row := make([]arrow.Array, len(found))
 	path := strings.Split(c.settings["search_path"], ".")
 	for i, m := range found {
-		value, ok := c.settings[strings.ToLower(m[1])]
+		value, ok := c.settings[settingNamed(m[1])]
 		switch {
 		case c.blind && !strings.Contains(m[0], "duckdb"), c.pathless && m[1] == "search_path":
 			return nil, sqlError("no such function or setting")

@@ -108,7 +108,8 @@
 //   - which questions about its state it answers (Policy.answeredQueries), as they are
 //     asked; not known: they are not asked inside a transaction;
 //   - for which tables a bulk load leaves the session where it was
-//     (Policy.nonMovingInserts); not known: the namespace is read before and after.
+//     (Policy.nonMovingInserts), when a second one has been seen to, in a session that has
+//     proven to be the same; not known: the namespace is read before and after.
 //
 // # Lock order
 //

@@ -74,7 +74,7 @@ func (p *play) run(steps []step) {
 	for _, s := range steps {
 		ctx, stop := context.WithTimeout(p.policy.OwnerContext, patience)
 		start := time.Now()
-		err := s.do(ctx, p)
+		err := p.guarded(ctx, s)
 		if took := time.Since(start); s.name != "pause" {
 			if p.took += took; took > patience {
 				p.wrong("%s took %s", s.name, took)
@@ -147,6 +147,37 @@ func (p *play) heard(reason error) {
 		}
 	}
 	p.wrong("%q has failed with %v, and nobody was told", w.log[w.struck-1], f)
+}
+
+// guarded is a step whose caller goes on after a panic of the driver.
+func (p *play) guarded(ctx context.Context, s step) (err error) {
+	next, panicked := p.next, true
+	defer func() {
+		if !panicked {
+			return
+		}
+		if v := recover(); v != errWorldPanic { //nolint:errorlint // itself
+			panic(v)
+		}
+		err = &backend.Error{Op: s.name, Stage: backend.StageExecute, Fault: backend.FaultUnknown, Err: fmt.Errorf("%w: %w", backend.ErrCommitUnknown, errWorldPanic)}
+		if strings.HasPrefix(s.name, "USE") || strings.HasPrefix(s.name, "SET") || s.name == "option catalog" {
+			p.place = ""
+		}
+		for v := next + 1; v <= p.next; v++ {
+			p.note(said{value: v, err: err})
+		}
+		switch {
+		case s.name == "commit":
+			_ = p.end("Commit", err)
+		case s.name == "rollback":
+			_ = p.end("Rollback", err)
+		case s.name == "with transaction" && p.tx != nil:
+			p.tx.end, p.tx.err, p.tx = "Commit", err, nil
+		}
+	}()
+	err = s.do(ctx, p)
+	panicked = false
+	return err
 }
 
 // judge looks at the error of a call.

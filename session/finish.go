@@ -43,9 +43,10 @@ func (c *call) finish(o outcome) error {
 	if o.unread == nil && c.ownStatement() == nil {
 		return c.end(o)
 	}
-	c.s.markEnding()
-	c.s.policy.goInBackground(func() { c.endInBackground(o) })
-	e := c.outcomeError(o)
+	e := func() *backend.Error {
+		defer c.goBehindCaller(func() { c.endInBackground(o) }) // also if the caller's context panics
+		return c.outcomeError(o)
+	}()
 	if !c.hasResult() { // else the reader of the rows has them before the end
 		c.endTrace(o, e)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
@@ -38,6 +39,9 @@ type SessionHandle struct {
 
 	// trace is that of a stateless handle's call, which the pool has begun.
 	trace *Trace
+
+	// commits counts the calls of Commit that have not said that nothing is stored.
+	commits atomic.Int32
 
 	// mu is held for bookkeeping only, never across a call of conn, a hook
 	// or the release of the connection.

@@ -118,7 +118,7 @@ func (s *SessionHandle) dropKept() {
 // knows, although the call has failed in e. Where it has replaced the session, the handle can be
 // that of a kept one.
 func mayLeaveHandle(e *backend.Error) bool {
-	return e.Stage == backend.StagePrepare && !e.Unsent && meaningOf(effect.Statement, e) == effect.NotKnown
+	return e.Stage == backend.StagePrepare && meaningOf(effect.Statement, e) == effect.NotKnown
 }
 
 // closeKept closes all statements that are kept for the connection.
@@ -172,7 +172,7 @@ func (s *SessionHandle) queryKept(ctx context.Context, c *call, sql string, para
 	if st := s.policy.Statements.take(s.conn, sql); st != nil {
 		c.setOwnStatement(st.stmt)
 		stream, err := c.queryBy(ctx, st, params)
-		if err == nil || !mayPrepareAgain(err) {
+		if !mayPrepareAgain(err) {
 			return stream, err
 		}
 		c.setOwnStatement(nil)

@@ -2,16 +2,23 @@ package session
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
 )
@@ -186,5 +193,179 @@ func TestASessionThatChangesSomethingClosesWhatIsKept(t *testing.T) {
 		_, handles, _, _ := r.conn.left()
 		require.Zero(t, handles)
 		require.Equal(t, []string{"Prepare", "SELECT 1"}, r.sent(func() { must(t, r.read("SELECT 1", 7)) }))
+	})
+}
+
+// kept are the texts whose statements are kept for the rig's connection.
+func (r *rig) kept() []string {
+	r.t.Helper()
+	synctest.Wait()
+	of := r.policy.Statements.of(r.conn)
+	require.Len(r.t, of.byHandle, len(of.byText))
+	return slices.Sorted(maps.Keys(of.byText))
+}
+
+func TestOfManyStatementsThoseUsedLastAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := keepingRig(t, 8)
+		for i := range 20 {
+			must(t, r.read(fmt.Sprintf("SELECT %d", 100+i), 7))
+			must(t, r.read("SELECT 1", 7))
+		}
+		require.Equal(t, []string{"SELECT 1", "SELECT 113", "SELECT 114", "SELECT 115", "SELECT 116", "SELECT 117", "SELECT 118", "SELECT 119"}, r.kept())
+		_, handles, _, _ := r.conn.left()
+		require.Equal(t, 8, handles)
+	})
+}
+
+// TestHeadersThatOnlyFollowACallAreNone: with others the server may take a text for another.
+func TestHeadersThatOnlyFollowACallAreNone(t *testing.T) {
+	require.False(t, sendsHeaders(t.Context()))
+	for name, sends := range map[string]bool{
+		"traceparent": false, "X-Request-Id": false, "x-b3-traceid": false, "x-datadog-trace-id": false,
+		"x-tenant": true, "database": true, "b3-database": true, "my-x-b3-": true,
+	} {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), name, "1")
+		require.Equal(t, sends, sendsHeaders(ctx), name)
+		synctest.Test(t, func(t *testing.T) {
+			r := keepingRig(t, 2)
+			must(t, drained(r.stateless().Query(metadata.AppendToOutgoingContext(t.Context(), name, "1"), "SELECT 1", int64Batch(1))))
+			require.Equal(t, sends, len(r.kept()) == 0, name)
+		})
+	}
+}
+
+// TestAStatementWhoseUseDoesNotEndWellIsClosed, also one that was kept before.
+func TestAStatementWhoseUseDoesNotEndWellIsClosed(t *testing.T) {
+	for name, use := range map[string]func(ctx context.Context, r *rig) error{
+		"the server fails in the middle": func(_ context.Context, r *rig) error {
+			r.conn.fail = map[string]error{"stream": sqlError("out of range")}
+			defer func() { synctest.Wait(); r.conn.fail = nil }()
+			return r.read("SELECT 3", 7)
+		},
+		"the caller leaves": func(ctx context.Context, r *rig) error {
+			r.conn.pace = time.Second
+			defer func() { time.Sleep(time.Minute); synctest.Wait(); r.conn.pace = 0 }()
+			ctx, stop := context.WithTimeout(ctx, 1500*ms)
+			defer stop()
+			return drained(r.stateless().Query(ctx, "SELECT 3", 7))
+		},
+		"the text is a change": func(_ context.Context, r *rig) error {
+			_ = drained(r.stateless().QueryWithOptions(r.t.Context(), "INSERT INTO t SELECT 3", QueryOptions{Args: []any{7}, Route: RouteQuery}))
+			return errors.New("kept nothing")
+		},
+		"the server refuses it twice": func(_ context.Context, r *rig) error {
+			r.conn.fail = map[string]error{"SELECT 3": sqlError("no such table")}
+			defer func() { synctest.Wait(); r.conn.fail = nil }()
+			return r.read("SELECT 3", 7)
+		},
+	} {
+		for _, before := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				r := keepingRig(t, 4)
+				must(t, r.read("SELECT 1", 7))
+				if before && name != "the text is a change" {
+					must(t, r.read("SELECT 3", 7))
+				}
+				require.Error(t, use(t.Context(), r), name)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.NotContains(t, r.kept(), "SELECT 3", name)
+				_, handles, _, _ := r.conn.left()
+				require.Len(t, r.kept(), handles, "%s, kept before: %t, %q", name, before, r.conn.Log())
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				for _, err := range r.returns {
+					require.NoError(t, err, name)
+				}
+			})
+		}
+	}
+}
+
+func TestAFailureOfTheConnectionIsNoReasonToPrepareAgain(t *testing.T) {
+	running := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Running: true, Err: status.Error(codes.Canceled, "")}
+	for name, failure := range map[string]error{"lost": transportError(), "running": running} {
+		synctest.Test(t, func(t *testing.T) {
+			r := keepingRig(t, 2)
+			must(t, r.read("SELECT 1", 7))
+			r.conn.fail = map[string]error{"SELECT 1": failure}
+			var err error
+			require.NotContains(t, r.sent(func() { err = r.read("SELECT 1", 7) }), "Prepare", name)
+			require.Equal(t, backend.FaultIn(failure), backend.FaultIn(err), "%s: %v", name, err)
+		})
+	}
+}
+
+// TestWhatIsKeptGoesWithAHandleThatNobodyKnows: a server that has replaced the session may have
+// given that of a kept statement.
+func TestWhatIsKeptGoesWithAHandleThatNobodyKnows(t *testing.T) {
+	prepare := func(fault backend.Fault, code codes.Code, text string) *backend.Error {
+		return &backend.Error{Stage: backend.StagePrepare, Fault: fault, Err: status.Error(code, text)}
+	}
+	unsent := prepare(backend.FaultStatement, codes.Internal, "")
+	unsent.Unsent = true
+	for name, tc := range map[string]struct {
+		failed string // what fails
+		err    error
+		other  bool // by parameters of other types than before
+		kept   bool
+	}{
+		"an answer that says nothing":       {"Prepare", prepare(backend.FaultStatement, codes.Internal, ""), false, false},
+		"a refusal":                         {"Prepare", prepare(backend.FaultStatement, codes.Internal, "Parser Error: syntax"), false, true},
+		"not sent":                          {"Prepare", unsent, false, true},
+		"the execution":                     {"SELECT 1", sqlError(""), false, true},
+		"a refusal after one was forgotten": {"Prepare", prepare(backend.FaultStatement, codes.Internal, "Parser Error: syntax"), true, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := keepingRig(t, 4)
+			must(t, r.read("SELECT 2", 7))
+			if tc.other {
+				must(t, r.read("SELECT 1", "seven"))
+			}
+			r.conn.fail = map[string]error{tc.failed: tc.err}
+			require.Error(t, r.read("SELECT 1", 7), name)
+			synctest.Wait()
+			r.conn.fail = nil
+			require.Equal(t, tc.kept, slices.Contains(r.kept(), "SELECT 2"), "%s: %q", name, r.conn.Log())
+			_, handles, _, _ := r.conn.left()
+			require.Len(t, r.kept(), handles, name)
+		})
+	}
+}
+
+// TestAPreparingThatIsCutLeavesNothingKept: it may have been carried out.
+func TestAPreparingThatIsCutLeavesNothingKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := keepingRig(t, 4)
+		must(t, r.read("SELECT 2", 7))
+		r.conn.work = map[string]time.Duration{"Prepare": time.Second}
+		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+		defer stop()
+		require.ErrorIs(t, drained(r.stateless().Query(ctx, "SELECT 1", 7)), context.DeadlineExceeded)
+		time.Sleep(time.Minute)
+		require.Empty(t, r.kept())
+		_, handles, _, _ := r.conn.left()
+		require.Zero(t, handles)
+	})
+}
+
+func TestAKeptStatementThatCannotBeClosedCostsTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := keepingRig(t, 4)
+		must(t, r.read("SELECT 2", 7))
+		must(t, r.read("SELECT 1", 7))
+		r.conn.fail = map[string]error{"ClosePrepared": transportError()}
+		_, err := r.handle.Update(t.Context(), "SET threads = 1")
+		must(t, err)
+		_ = r.handle.Close()
+		synctest.Wait()
+		require.ErrorContains(t, r.returns[len(r.returns)-1], "connection reset")
+
+		r = keepingRig(t, 4)
+		must(t, r.read("SELECT 1", 7))
+		r.conn.fail = map[string]error{"ClosePrepared": transportError()}
+		require.ErrorContains(t, r.read("SELECT 1", "seven"), "connection reset", "nothing is prepared on a connection that fails")
+		require.Equal(t, 1, strings.Count(fmt.Sprint(r.conn.Log()), "Prepare "), "%q", r.conn.Log())
 	})
 }

@@ -29,6 +29,7 @@ type insertion struct {
 	query       stateQuery
 	namespace   stateValues // before it; nil when that could not be read
 	movedBefore bool        // an earlier one may have moved the session already
+	witness     *proof      // shows that one session has answered before and after; nil where nothing is learned
 }
 
 // beforeInsert reads where the session is before an INSERT with parameters is
@@ -107,18 +108,19 @@ func (s *SessionHandle) afterInsert(ctx context.Context, c *call, failed error) 
 	err := failed
 	if err == nil {
 		var stayed bool
-		if stayed, err = s.returnToNamespace(ctx, in, backend.Call{Tx: c.backendCall.Tx}); err != nil {
+		if stayed, err = s.returnToNamespace(ctx, in, backend.Call{Tx: c.backendCall.Tx}); stayed {
+			err = s.learnNonMoving(ctx, in, c.backendCall.Tx)
+		}
+		if err != nil {
 			s.markDiscard(err)
 			s.abortTx(err)
-		} else if stayed && in.qualifier != "-" {
-			s.policy.nonMovingInserts.add(in.qualifier)
 		}
 	}
 	if err != nil {
-		s.mu.Lock()
-		s.mu.sideEffects.unverifiedInsert = in
-		s.mu.Unlock()
+		s.leaveUnverified(in)
+		return
 	}
+	s.closeWitness(ctx, in)
 }
 
 // returnToNamespace verifies that the session is where it was before the INSERT, and leads

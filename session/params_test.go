@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -151,5 +152,41 @@ func TestTheFirstRowOfAChangeIsTheFateOfAll(t *testing.T) {
 		must(t, r.handle.Close())
 		r.reused()
 		r.clean()
+	})
+}
+
+// telling is a statement of which the server tells the parameters, and which keeps the rows that it
+// was executed with.
+type telling struct {
+	*fakePrepared
+	schema *arrow.Schema
+	rows   *arrow.RecordBatch
+}
+
+func (p telling) ParameterSchema() *arrow.Schema { return p.schema }
+
+func (p telling) Update(_ context.Context, params arrow.RecordBatch, _ backend.Call) (int64, error) {
+	*p.rows = params
+	return 1, nil
+}
+
+// TestArgumentsGoAsTheServerTells, and their row is let go.
+func TestArgumentsGoAsTheServerTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		var rows arrow.RecordBatch
+		r.conn.prepared = func(p *fakePrepared) backend.Prepared { return telling{p, fakeSchema, &rows} }
+		_, err := r.handle.Update(t.Context(), "INSERT 1", int8(7))
+		must(t, err)
+		require.True(t, rows.Schema().Field(0).Type == fakeSchema.Field(0).Type, "%v", rows.Schema())
+		require.Empty(t, rows.Columns(), "the row is released")
+
+		_, err = r.handle.Update(t.Context(), "INSERT 1", sql.Named("other", 1))
+		require.Equal(t, backend.FaultUsage, backend.FaultIn(err), "%v", err)
+		require.False(t, backend.SafeToRetry(err))
+		synctest.Wait()
+		must(t, r.handle.Close())
+		r.clean()
+		r.reused()
 	})
 }

@@ -63,10 +63,11 @@ type Policy struct {
 	answeredQueries textSet
 
 	// nonMovingInserts holds how the tables of INSERTs with parameters were qualified
-	// that have left the session where it was.
-	nonMovingInserts textSet
+	// that have left the session where it was. stayedInserts holds those that seem to have:
+	// another session may have answered behind the INSERT.
+	nonMovingInserts, stayedInserts textSet
 
-	// changed has the settings that sessions have changed and not put back yet.
+	// changed has the settings that sessions have changed and not put back yet: see changedSettings.
 	changed changedSettings
 
 	// ignoresTxIDs says that the server has transactions, and confirms the end of
@@ -158,7 +159,8 @@ var (
 	// does what a session has set whose connection breaks or is dropped since a cancel
 	// was not confirmed.
 	// Inside a transaction only what the server is known to answer is read,
-	// since a query that fails would abort it. It is the default.
+	// since a query that fails would abort it: the first SET in the life of a pool is not
+	// put back if it stands there, nor that of a name with a dot. It is the default.
 	ResetAuto = SessionReset{mode: resetAuto}
 
 	// ResetDiscard closes the connection after every session and after every

@@ -217,8 +217,7 @@ func (r *QueryResult) read() (batch arrow.RecordBatch, inTime bool, err error) {
 		return a.Value, true, a.Err
 	case <-r.call.callerGone:
 	}
-	r.call.s.markEnding()
-	r.call.s.policy.goInBackground(func() {
+	r.call.goBehindCaller(func() {
 		<-a.Done
 		if !a.Returned {
 			r.endAfterPanic()

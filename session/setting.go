@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
@@ -51,7 +52,7 @@ func (s *SessionHandle) restoreSettings(ctx context.Context, d sideEffects, trie
 	if s.preparing || s.policy.OnReturn.mode != resetAuto {
 		return
 	}
-	for _, e := range d.leftSettings() {
+	for _, e := range slices.Backward(d.leftSettings()) {
 		if tried[settingQuery(e).key] {
 			continue
 		}

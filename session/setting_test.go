@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -39,6 +40,7 @@ func TestASessionThatIsGivenUpPutsItsSettingsBack(t *testing.T) {
 		"with a later effect":       {[]string{"SET threads = 1", "SET zone = 'UTC'", unknown}, (*SessionHandle).Close},
 		"with one in between":       {[]string{"SET threads = 1", unknown, "SET zone = 'UTC'"}, (*SessionHandle).Close},
 		"with an earlier effect":    {[]string{unknown, "SET threads = 1", "SET threads = 2"}, (*SessionHandle).Close},
+		"by two names":              {[]string{"SET threads = 1", "SET worker_threads = 2", unknown}, (*SessionHandle).Close},
 		"with a secret":             {[]string{"SET threads = 1", "SET password = 'x'"}, (*SessionHandle).Close},
 		"with a secret below":       {[]string{"SET password = 'x'", "SET threads = 1", unknown}, (*SessionHandle).Close},
 		"discarded with a secret":   {[]string{"SET password = 'x'"}, func(h *SessionHandle) error { return h.Discard(errors.New("no more")) }},
@@ -100,4 +102,113 @@ func TestASessionThatIsGivenUpAsksNothingMoreOfAServerThatRefusesIt(t *testing.T
 		_ = r.discarded()
 		require.Equal(t, 1, len(c.Log())-sent, "%q", c.Log())
 	})
+}
+
+// restored are what a session sends, once it is given up, of what it has changed.
+func restored(t *testing.T, c *stateConn, mode SessionReset, statements ...string) []string {
+	t.Helper()
+	r := stateRig(t, c)
+	r.policy.OnReturn = mode
+	for _, sql := range statements {
+		_, err := r.handle.Update(t.Context(), sql)
+		must(t, err)
+	}
+	sent := r.sent(func() { _ = r.handle.Discard(errors.New("no more")) })
+	_ = r.discarded()
+	return append([]string(nil), sent...)
+}
+
+// Whatever is tried, a setting that cannot be restored is not left at the default of the server,
+// which is not what its operator has set.
+func TestTheAttemptsToRestoreASettingEndWithItsValue(t *testing.T) {
+	const look = "SELECT current_setting('threads')"
+	for name, tc := range map[string]struct {
+		conn func(c *stateConn)
+		want []string
+	}{
+		"the first does it": {func(*stateConn) {}, []string{look, "SET threads = '3'", look}},
+		"none does": {func(c *stateConn) { c.stubborn = "threads" }, []string{
+			look, "SET threads = '3'", look, "RESET SESSION threads", look, "SET SESSION threads = '3'", look, "RESET threads", look, "SET threads = '3'",
+		}},
+		"one is refused": {func(c *stateConn) {
+			c.stubborn = "threads"
+			c.fail = map[string]error{"RESET SESSION threads": sqlError("no such statement")}
+		}, []string{
+			look, "SET threads = '3'", look, "RESET SESSION threads", "SET SESSION threads = '3'", look, "RESET threads", look, "SET threads = '3'",
+		}},
+		"the credential has ended": {func(c *stateConn) {
+			c.fail = map[string]error{"SET threads = '3'": &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultAuth, Err: errors.New("expired")}}
+		}, []string{look, "SET threads = '3'"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStateConn()
+			r := stateRig(t, c)
+			_, err := r.handle.Update(t.Context(), "SET threads = 1")
+			must(t, err)
+			tc.conn(c)
+			require.Equal(t, tc.want, r.sent(func() { _ = r.handle.Discard(errors.New("no more")) }), name)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) { // one that had no value
+		c := newStateConn()
+		c.stubborn = "fresh"
+		c.settings["fresh"] = ""
+		delete(c.settings, "fresh")
+		r := stateRig(t, c)
+		_, err := r.handle.Update(t.Context(), "SET fresh = 'x'")
+		must(t, err)
+		c.settings["fresh"], c.defaults["fresh"] = "x", "y"
+		const look = "SELECT current_setting('fresh')"
+		require.Equal(t, []string{look, "RESET fresh", look, "RESET SESSION fresh", look}, r.sent(func() { _ = r.handle.Discard(errors.New("no more")) }))
+	})
+}
+
+// Only a session that cleans up after itself puts settings back, and only those that are not as they were.
+func TestASessionThatIsGivenUpSendsNoMoreThanItMust(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mode       SessionReset
+		statements []string
+		want       []string
+	}{
+		"left to others": {ResetNone, []string{"SET threads = 1"}, nil},
+		"as it was":      {ResetAuto, []string{"SET threads = 1", "SET threads = 3"}, []string{"SELECT current_setting('threads')"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			require.Equal(t, tc.want, restored(t, newStateConn(), tc.mode, tc.statements...), name)
+		})
+	}
+}
+
+// A server that has told one setting is asked for others inside of a transaction, but for names with a dot,
+// which PostgreSQL sets although it cannot tell them.
+func TestASettingThatIsFirstSetInATransactionIsPutBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before, inTx string
+		asked        bool
+	}{
+		"after another setting": {"SET zone = 'UTC'", "SET threads = 1", true},
+		"a name with a dot":     {"SET zone = 'UTC'", "SET my.app = 1", false},
+		"the first of all":      {"SELECT 1", "SET threads = 1", false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStateConn()
+			r := stateRig(t, c)
+			start := maps.Clone(c.settings)
+			first := New(c, r.policy, func(discard error) { require.NoError(t, discard) })
+			_, err := first.Update(t.Context(), tc.before)
+			must(t, err)
+			must(t, first.Close())
+			sent := len(c.Log())
+			must(t, r.handle.BeginTransaction(t.Context()))
+			_, err = r.handle.Update(t.Context(), tc.inTx)
+			must(t, err)
+			must(t, r.handle.Commit(t.Context()))
+			require.Equal(t, tc.asked, slices.Contains(c.Log()[sent:], "tx1: SELECT current_setting('threads')"), "%s: %q", name, c.Log())
+			_ = r.handle.Close()
+			if tc.asked {
+				r.reused()
+				require.Equal(t, start, c.settings, name)
+			}
+		})
+	}
 }

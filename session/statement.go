@@ -179,13 +179,6 @@ func (s *SessionHandle) beginText(ctx context.Context, op, sql string, script sq
 	return c, params, nil
 }
 
-// updatePrepared runs a prepared change, and mends what a bulk load does beside it.
-func (s *SessionHandle) updatePrepared(ctx context.Context, c *call, stmt backend.Prepared, params arrow.RecordBatch) (int64, error) {
-	n, err := stmt.Update(ctx, params, c.backendCall)
-	s.afterInsert(ctx, c, err)
-	return n, err
-}
-
 // checkStatement checks a statement against the state of the session. What it
 // has to ask the server for is asked when the step begins.
 //
@@ -235,11 +228,17 @@ func (s *SessionHandle) openResult(c *call, open func(ctx context.Context) (back
 		if err != nil {
 			return openedStream{}, err
 		}
+		good := false
+		defer func() { // also where the read panics
+			if !good {
+				stream.Close()
+			}
+		}()
 		first, err := stream.Next()
 		if err != nil && !eof.Reached(err) {
-			stream.Close()
 			return openedStream{}, err
 		}
+		good = true
 		if first != nil {
 			first.Retain()
 		}

@@ -22,10 +22,23 @@ type stateQuery struct {
 	sql     string
 	columns int  // of the answer at least; 0 for one
 	notNull bool // NULL stands for no answer
+	setting bool // it asks for a setting that the server has, or that cannot be set
+}
+
+// anySetting is in Policy.answeredQueries where the server has told a setting.
+const anySetting = "(setting)"
+
+// answers reports whether the server is known to answer r, so that it may be asked inside a transaction. One
+// that has told a setting tells every other that it has, and refuses to set those that it has not.
+func (p *Policy) answers(r stateQuery) bool {
+	return p.answeredQueries.has(r.key) || r.setting && p.answeredQueries.has(anySetting)
 }
 
 func settingQuery(e sqlscan.Effect) stateQuery {
-	return stateQuery{key: e.Key(), subject: "the setting " + e.Name, sql: "SELECT current_setting(" + literal(e.Unquoted()) + ")"}
+	return stateQuery{
+		key: e.SettingKey(), subject: "the setting " + e.Name, sql: "SELECT current_setting(" + literal(e.Unquoted()) + ")",
+		setting: !strings.Contains(e.Name, "."), // PostgreSQL sets any name with a dot
+	}
 }
 
 // preparedNameQuery tells whether the session begins with a prepared statement of
@@ -94,6 +107,9 @@ func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call ba
 		return nil, fmt.Errorf("read %s: %w", r.subject, err)
 	}
 	s.policy.answeredQueries.add(r.key)
+	if r.setting {
+		s.policy.answeredQueries.add(anySetting)
+	}
 	return row, nil
 }
 

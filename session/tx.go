@@ -161,14 +161,26 @@ func (s *SessionHandle) beginTx(ctx context.Context) (id backend.TxID, err error
 // transaction with it; but a server that leaves a transaction by itself and goes
 // on without one, as SwanLake does when it changes a second catalogue, may have
 // stored what came after, and one that replaces the session while a statement is
-// on its way, that statement.
+// on its way, that statement. A server that accepts transactions which it does not
+// know, and has no prepared statements to prove a session by, may also have replaced
+// it in the last 30 seconds: what failed there, ErrTxAborted too, does not say that
+// nothing is stored.
 //
 // A commit is never cut short: when ctx ends first, the caller gets
 // ErrCommitUnknown and the server finishes.
 func (s *SessionHandle) Commit(ctx context.Context) error {
+	s.commits.Add(1)
+	err := s.commitCall(ctx)
+	if err != nil && !errors.Is(err, backend.ErrCommitUnknown) {
+		s.commits.Add(-1)
+	}
+	return err
+}
+
+func (s *SessionHandle) commitCall(ctx context.Context) error {
 	c, err := s.begin(ctx, "Commit", QueryOptions{}, finishWhenLeft)
 	if err != nil {
-		return err
+		return s.unlessStored(s.txState(), err)
 	}
 	tx := s.txState()
 	switch tx.phase {
@@ -185,7 +197,7 @@ func (s *SessionHandle) Commit(ctx context.Context) error {
 			return err // that nothing is stored is not known
 		}
 		if s.mayHaveStored(tx) {
-			return err // with the session goes what the server knew of having left the transaction
+			return err
 		}
 		return errjoin.Join(aborted, err)
 	default:

@@ -164,7 +164,7 @@ func (s *SessionHandle) rememberRow(ctx context.Context, r stateQuery) (known bo
 	switch {
 	case known:
 		return true, nil
-	case late, inTx && !s.policy.answeredQueries.has(r.key):
+	case late, inTx && !s.policy.answers(r):
 		s.markUnknownInitial(r)
 		return false, nil
 	}

@@ -111,7 +111,7 @@ func TestAHandleIsLedOutOfATransactionThatAStatementLeft(t *testing.T) {
 	}
 }
 
-// What fn did itself leaves WithTransaction nothing to undo, and nothing to say.
+// What fn did itself leaves WithTransaction nothing to undo, and nothing to say but that it may be stored.
 func TestWithTransactionSaysWhatFnSaidWhereNothingIsLeftToUndo(t *testing.T) {
 	mine := errors.New("mine")
 	for name, tc := range map[string]struct {
@@ -130,7 +130,12 @@ func TestWithTransactionSaysWhatFnSaidWhereNothingIsLeftToUndo(t *testing.T) {
 				tc.fn(r)
 				return mine
 			})
-			require.Equal(t, mine, err, name)
+			if name == "committed" {
+				require.ErrorIs(t, err, backend.ErrCommitUnknown)
+				require.ErrorIs(t, err, mine)
+			} else {
+				require.Equal(t, mine, err, name)
+			}
 			require.Equal(t, tc.after, r.conn.Log()[1:], name)
 			_ = r.handle.Close()
 		})
@@ -203,7 +208,8 @@ func TestARollbackBehindThatFindsNoTransactionCostsNoSession(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			})
-			require.Equal(t, context.DeadlineExceeded, err, name)
+			require.ErrorIs(t, err, context.DeadlineExceeded, name)
+			require.Equal(t, name != "rolled back before", errors.Is(err, backend.ErrCommitUnknown), name)
 			must(t, r.handle.BeginTransaction(t.Context()))
 			must(t, r.handle.Commit(t.Context()))
 			must(t, r.handle.Close())
@@ -348,6 +354,46 @@ func TestACommitThatFailsBehindWithTransactionLeavesNoTransaction(t *testing.T) 
 			require.ErrorIs(t, r.handle.Rollback(t.Context()), ErrNoTx, name)
 			_ = r.handle.Close()
 			r.clean()
+		})
+	}
+}
+
+// What fn has committed is not taken for undone, whatever fails after it.
+func TestWhatTheFunctionOfWithTransactionHasCommittedIsNotToldAsUndone(t *testing.T) {
+	commits := func(ctx context.Context, s *SessionHandle) error { return s.Commit(ctx) }
+	for _, tc := range []struct {
+		name   string
+		end    func(ctx context.Context, s *SessionHandle) error
+		then   func(ctx context.Context, s *SessionHandle) error
+		stored bool
+	}{
+		{"returns nil", commits, func(context.Context, *SessionHandle) error { return nil }, true},
+		{"a read fails", commits, func(ctx context.Context, s *SessionHandle) error { _, err := s.Query(ctx, "SELECT 3"); return err }, true},
+		{"it begins another", commits, func(ctx context.Context, s *SessionHandle) error {
+			must(t, s.BeginTransaction(ctx))
+			_, err := s.Query(ctx, "SELECT 3")
+			return err
+		}, true},
+		{"rolled back", (func(ctx context.Context, s *SessionHandle) error { return s.Rollback(ctx) }), func(context.Context, *SessionHandle) error { return nil }, false},
+		{"aborted", func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.Update(ctx, "BAD")
+			require.Error(t, err)
+			require.ErrorIs(t, s.Commit(ctx), backend.ErrTxAborted)
+			return nil
+		}, func(ctx context.Context, s *SessionHandle) error { _, err := s.Query(ctx, "SELECT 3"); return err }, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{fail: map[string]error{"SELECT 3": transportError(), "tx2: SELECT 3": transportError()}})
+			err := r.handle.WithTransaction(t.Context(), func(ctx context.Context, s *SessionHandle) error {
+				_, err := s.Update(ctx, "INSERT 1")
+				must(t, err)
+				must(t, tc.end(ctx, s))
+				return tc.then(ctx, s)
+			})
+			require.Error(t, err, tc.name)
+			require.Equal(t, tc.stored, errors.Is(err, backend.ErrCommitUnknown), "%s: %v", tc.name, err)
+			require.False(t, tc.stored && backend.SafeToRetry(err), "%s: %v", tc.name, err)
+			_ = r.handle.Close()
 		})
 	}
 }

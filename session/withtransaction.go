@@ -12,17 +12,29 @@ import (
 )
 
 // WithTransaction runs fn inside a transaction: Commit when it returns nil,
-// Rollback when it fails or panics. Its error is fn's, with that of a Rollback
-// that failed, or Commit's: ErrBusy when fn returns nil with a result open or a
-// call under way. A result that fn leaves open is ended with the transaction,
-// which is rolled back then. When ctx has ended, the rollback goes on behind the
-// caller, and later calls wait for it.
+// Rollback when it fails or panics. Its error is fn's, or Commit's: ErrBusy when
+// fn returns nil with a result open or a call under way; with either goes that of
+// a Rollback that failed. A result that fn leaves open is ended with the
+// transaction, which is rolled back then. When ctx has ended, the rollback goes on behind the
+// caller, and later calls wait for it. fn neither commits nor rolls back: where it has
+// called Commit, and that has not said that nothing is stored, what fails after it is
+// ErrCommitUnknown.
 //
 // INVARIANT: no later statement of the handle runs in the transaction.
 func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context.Context, s *SessionHandle) error) error {
 	if err := s.BeginTransaction(ctx); err != nil {
 		return err
 	}
+	commits := s.commits.Load()
+	err := s.runAndCommit(ctx, fn)
+	if err != nil && s.commits.Load() > commits { // of fn, or of a goroutine that it has left
+		return fmt.Errorf("%w: its function has called Commit: %w", backend.ErrCommitUnknown, err)
+	}
+	return err
+}
+
+// runAndCommit is WithTransaction once the transaction has begun.
+func (s *SessionHandle) runAndCommit(ctx context.Context, fn func(ctx context.Context, s *SessionHandle) error) error {
 	finished := false
 	defer func() {
 		if !finished { // fn panicked
@@ -34,14 +46,12 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 	if err != nil {
 		return errjoin.Join(err, s.RollbackOpen(ctx))
 	}
-	err = s.Commit(ctx)
+	err = s.commitCall(ctx)
 	switch {
 	case errors.Is(err, backend.ErrCommitUnknown):
 		s.rollBackInBackground() // the COMMIT may be under way still, and leave it open when it fails
 	case err != nil && s.txState().phase != txNone:
-		if undo := s.RollbackOpen(ctx); errors.Is(undo, backend.ErrCommitUnknown) {
-			err = errjoin.Join(err, undo)
-		}
+		err = errjoin.Join(err, s.RollbackOpen(ctx))
 	}
 	return err
 }

@@ -155,6 +155,9 @@ func (w *world) replaceSession() {
 	w.sess.streams = streams
 }
 
+// errWorldPanic is what an interceptor or driver panics with.
+var errWorldPanic = errors.New("injected: panic")
+
 func worldError(fault backend.Fault, code codes.Code, text string) *backend.Error {
 	return &backend.Error{Stage: backend.StageExecute, Fault: fault, Err: status.Error(code, text)}
 }
@@ -196,6 +199,8 @@ func (w *world) trip(ctx context.Context, what string, statement bool, do func()
 	}
 	w.struckAt(at)
 	switch f.kind {
+	case "panic":
+		panic(errWorldPanic)
 	case "hang":
 		frozen := time.NewTimer(time.Minute)
 		defer frozen.Stop()

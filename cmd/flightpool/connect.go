@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -88,9 +89,16 @@ func (a *app) config(ctx context.Context, args []string) (string, flightpool.Con
 func (a *app) credentials(ctx context.Context, cfg *flightpool.Config) error {
 	t := &a.target
 	token := a.getenv(tokenVariable)
+	named, ofURL := urlUser(t.url)
+	its := ofURL // password
+	if named != "" && ofURL == "" {
+		its = a.getenv(passwordVariable)
+	}
 	switch {
 	case t.tokenFile != "" && t.user != "":
 		return errors.New("--user and --token-file exclude each other")
+	case t.tokenFile != "" && t.basicHeader:
+		return errors.New("--basic-header and --token-file exclude each other")
 	case t.tokenFile != "":
 		if _, err := os.Stat(t.tokenFile); err != nil {
 			return fmt.Errorf("--token-file: %w", err)
@@ -108,10 +116,27 @@ func (a *app) credentials(ctx context.Context, cfg *flightpool.Config) error {
 		if cfg.Auth = flightpool.BasicAuth(t.user, password); t.basicHeader {
 			cfg.Auth = flightpool.BasicHeader(t.user, password)
 		}
+	case t.basicHeader:
+		if named == "" {
+			return errors.New("--basic-header: name the user, by --user or in the URL")
+		}
+		cfg.Auth = flightpool.BasicHeader(named, its)
+	case its != ofURL: // there is one in the environment
+		cfg.Auth = flightpool.BasicAuth(named, its)
 	case token != "" && cfg.Auth.String() == (flightpool.Auth{}).String(): // the URL names nobody
 		cfg.Auth = flightpool.BearerAuth(token)
 	}
 	return nil
+}
+
+// urlUser is the user that a URL names, which ParseTarget has taken, and the password.
+func urlUser(target string) (user, password string) {
+	u, err := url.Parse(target)
+	if err != nil || u.User == nil {
+		return "", ""
+	}
+	password, _ = u.User.Password()
+	return u.User.Username(), password
 }
 
 // password is that of the environment, or asked for.

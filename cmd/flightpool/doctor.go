@@ -1,15 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/flightpool/flightpool/cmd/flightpool/internal/doctor"
+	"github.com/flightpool/flightpool/flightpool"
 )
 
 const doctorHelp = `Find out what a server does, by trying it: authentication, sessions and what they
@@ -64,7 +68,7 @@ func (a *app) doctor(ctx context.Context, args []string, opts doctor.Options, as
 		fmt.Fprintf(out, "%s\n", text)
 		return errors.Join(err, out.err)
 	case asGo:
-		fmt.Fprint(out, report.Go(a.goAuth()))
+		fmt.Fprint(out, report.Go(a.entrance(opts.Config)))
 		return out.err
 	}
 	for _, s := range report.Settings {
@@ -73,18 +77,59 @@ func (a *app) doctor(ctx context.Context, args []string, opts doctor.Options, as
 	return out.err
 }
 
-// goAuth is who the user is, as Go source without secrets.
-func (a *app) goAuth() string {
+// entrance is what the command line says of the user and of whom to trust, as Go source
+// without secrets: each stands in a variable of the environment.
+func (a *app) entrance(cfg flightpool.Config) doctor.Entrance {
+	var by doctor.Entrance
+	if auth := a.goAuth(cfg); auth != "" {
+		by.Fields = append(by.Fields, "Auth: "+auth)
+	}
+	var trust []string
+	if t := &a.target; t.tlsCA != "" {
+		by.Before += fmt.Sprintf("authority, err := os.ReadFile(%q)\nif err != nil {\nreturn err\n}\n", t.tlsCA) +
+			fmt.Sprintf("roots := x509.NewCertPool()\nif !roots.AppendCertsFromPEM(authority) {\nreturn errors.New(%q)\n}\n", t.tlsCA+" has no certificate")
+		trust = append(trust, "RootCAs: roots")
+	}
+	if t := &a.target; t.tlsCert != "" {
+		by.Before += fmt.Sprintf("mine, err := tls.LoadX509KeyPair(%q, %q)\nif err != nil {\nreturn err\n}\n", t.tlsCert, cmp.Or(t.tlsKey, t.tlsCert))
+		trust = append(trust, "Certificates: []tls.Certificate{mine}")
+	}
+	if cfg.TLS != nil && cfg.TLS.InsecureSkipVerify {
+		trust = append(trust, "InsecureSkipVerify: true")
+	}
+	if len(trust) > 0 {
+		by.Fields = append(by.Fields, "TLS: &tls.Config{"+strings.Join(trust, ", ")+"}")
+	}
+	var headers []string
+	for _, name := range slices.Sorted(maps.Keys(cfg.Headers)) {
+		variable := "HEADER_" + strings.NewReplacer("-", "_", ".", "_").Replace(strings.ToUpper(name))
+		values := make([]string, len(cfg.Headers[name]))
+		for i := range values {
+			if i > 0 {
+				variable += "_AGAIN"
+			}
+			values[i] = fmt.Sprintf("os.Getenv(%q)", variable)
+		}
+		headers = append(headers, fmt.Sprintf("%q: {%s}", name, strings.Join(values, ", ")))
+	}
+	if len(headers) > 0 {
+		by.Fields = append(by.Fields, "Headers: metadata.MD{"+strings.Join(headers, ", ")+"}")
+	}
+	return by
+}
+
+// goAuth is who the user is, as Go source.
+func (a *app) goAuth(cfg flightpool.Config) string {
 	user := a.target.user
-	if u, err := url.Parse(a.target.url); err == nil && u.User != nil && user == "" {
-		user = u.User.Username()
+	if name, _ := urlUser(a.target.url); user == "" && a.target.tokenFile == "" {
+		user = name
 	}
 	switch {
 	case user != "" && a.target.basicHeader:
 		return fmt.Sprintf("flightpool.BasicHeader(%q, os.Getenv(%q))", user, passwordVariable)
 	case user != "":
 		return fmt.Sprintf("flightpool.BasicAuth(%q, os.Getenv(%q))", user, passwordVariable)
-	case a.target.tokenFile != "" || a.getenv(tokenVariable) != "":
+	case cfg.Auth.String() != (flightpool.Auth{}).String(): // a token, wherever it is from
 		return fmt.Sprintf("flightpool.BearerAuth(os.Getenv(%q))", tokenVariable)
 	}
 	return ""

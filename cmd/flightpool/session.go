@@ -213,10 +213,11 @@ func (s *shell) control(ctx context.Context, session *flightpool.SessionHandle, 
 // the error of it.
 func (s *shell) failed(ctx context.Context, err error) error {
 	interrupted, cause := isInterruption(ctx, err), err
+	if s.tx == txOpen && (!unsent(err) || errors.Is(err, flightpool.ErrTxAborted)) { // what was not sent aborts nothing
+		s.tx = txAborted
+	}
 	if interrupted {
 		err = s.ask(ctx)
-	} else if s.tx == txOpen {
-		s.tx = txAborted
 	}
 	if err != nil && endsSession(err) && s.session != nil {
 		had := s.tx
@@ -238,9 +239,6 @@ func (s *shell) failed(ctx context.Context, err error) error {
 func (s *shell) ask(ctx context.Context) error {
 	if s.session == nil {
 		return nil
-	}
-	if s.tx == txOpen {
-		s.tx = txAborted
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()

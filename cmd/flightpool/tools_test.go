@@ -1,8 +1,11 @@
 package main
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/cmd/flightpool/internal/doctor"
 	"github.com/flightpool/flightpool/cmd/flightpool/internal/load"
@@ -40,6 +44,84 @@ func TestDoctorPrintsTextJSONAndGo(t *testing.T) {
 	require.Equal(t, exitConnect, r.code, r.err)
 	r = flightpoolOf(t, "", nil, "doctor", at, "--json", "--go")
 	require.Equal(t, exitUsage, r.code, r.err)
+}
+
+// What the command line says beside the URL is in the Go of doctor too, but for secrets.
+func TestTheGoOfDoctorHasWhatItTookToBeLetIn(t *testing.T) {
+	ca := newAuthority(t)
+	cert, _, _ := ca.issue(t, "server")
+	_, mine, key := ca.issue(t, "client")
+	srv := serve(t, testserver.Options{
+		Users: map[string]string{"app": "s3cret"},
+		TLS:   &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.pool},
+	})
+	const password = "FLIGHTPOOL_PASSWORD"
+	basic := `Auth:    flightpool.BasicAuth("app", os.Getenv("FLIGHTPOOL_PASSWORD"))`
+	for name, c := range map[string]struct {
+		at   string
+		args []string
+		says []string
+	}{
+		"user":            {"grpc+tls://", []string{"--user", "app"}, []string{basic}},
+		"user of the URL": {"grpc+tls://app:s3cret@", nil, []string{basic}},
+		"headers": {"grpc+tls://app:s3cret@", []string{"--header", "x-tenant=s3cret", "--header", "X-Tenant=t-s3cret", "--header", "a.b=c"}, []string{
+			`"x-tenant": {os.Getenv("HEADER_X_TENANT"), os.Getenv("HEADER_X_TENANT_AGAIN")}`, `metadata.MD{"a.b": {os.Getenv("HEADER_A_B")}, `,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"doctor", c.at + srv.Addr(), "--go", "--readonly", "--tls-ca", ca.file, "--tls-cert", mine, "--tls-key", key}, c.args...)
+			r := flightpoolOf(t, "", []string{password + "=s3cret"}, args...)
+			require.Zero(t, r.code, r.err)
+			require.NotContains(t, r.out+r.err, "s3cret")
+			for _, want := range append(c.says, fmt.Sprintf("os.ReadFile(%q)", ca.file), fmt.Sprintf("tls.LoadX509KeyPair(%q, %q)", mine, key), "TLS: ", "&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{mine}}") {
+				require.Contains(t, strings.ReplaceAll(r.out, "Auth: f", "Auth:    f"), want)
+			}
+			_, err := parser.ParseFile(token.NewFileSet(), "", "package p\nfunc f() error {\n"+r.out+"\nreturn nil\n}", 0)
+			require.NoError(t, err, r.out)
+		})
+	}
+}
+
+// A URL may name the user and leave the password to the environment.
+func TestThePasswordOfAUserInTheURLMayBeThatOfTheEnvironment(t *testing.T) {
+	srv := serve(t, testserver.Options{Users: map[string]string{"app": "s3cret"}})
+	at := "grpc://app@" + srv.Addr()
+	r := flightpoolOf(t, "", []string{"FLIGHTPOOL_PASSWORD=s3cret"}, "-e", "SELECT 1", at)
+	require.Zero(t, r.code, r.err)
+	r = flightpoolOf(t, "", []string{"FLIGHTPOOL_PASSWORD=s3cret", "FLIGHTPOOL_TOKEN=of-another"}, "-e", "SELECT 1", at)
+	require.Zero(t, r.code, r.err)
+	r = flightpoolOf(t, "", []string{"FLIGHTPOOL_PASSWORD=of-another"}, "-e", "SELECT 1", "grpc://app:s3cret@"+srv.Addr())
+	require.Zero(t, r.code, r.err)
+	r = flightpoolOf(t, "", nil, "-e", "SELECT 1", at)
+	require.Equal(t, exitConnect, r.code, r.err)
+}
+
+// A URL with a user is one that names a user.
+func TestABasicHeaderIsSentForTheUserOfTheURL(t *testing.T) {
+	srv := serve(t, testserver.Options{Profile: testserver.Profile{Handshake: testserver.NoToken}})
+	at := "grpc://app:s3cret@" + srv.Addr()
+	none := srv.Faults().Set(testserver.Fault{On: testserver.OnHandshake, Do: testserver.Fail(codes.Internal, "there are none")})
+	r := flightpoolOf(t, "", nil, "doctor", at, "--basic-header", "--readonly")
+	require.Zero(t, r.code, r.err)
+	require.Regexp(t, `(?m)^authentication .*by an authorization header`, r.out)
+	r = flightpoolOf(t, "", nil, "doctor", at, "--basic-header", "--readonly", "--go")
+	require.Contains(t, r.out, `flightpool.BasicHeader("app", os.Getenv("FLIGHTPOOL_PASSWORD"))`)
+	none.Clear()
+
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("s3cret-token"), 0o600))
+	r = flightpoolOf(t, "", nil, "doctor", at, "--token-file", file, "--readonly", "--go")
+	require.Zero(t, r.code, r.err)
+	require.Contains(t, r.out, `flightpool.BearerAuth(os.Getenv("FLIGHTPOOL_TOKEN"))`, "the token is what was sent")
+	r = flightpoolOf(t, "", nil, "doctor", "grpc://"+srv.Addr()+"/?token=s3cret-token", "--readonly", "--go")
+	require.Contains(t, r.out, `flightpool.BearerAuth(os.Getenv("FLIGHTPOOL_TOKEN"))`)
+	require.NotContains(t, r.out+r.err, "s3cret-token")
+
+	r = flightpoolOf(t, "", nil, "-e", "SELECT 1", "grpc://"+srv.Addr(), "--basic-header")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.err, "--basic-header: name the user, by --user or in the URL")
+	r = flightpoolOf(t, "", nil, "-e", "SELECT 1", at, "--basic-header", "--token-file", file)
+	require.Equal(t, exitUsage, r.code)
 }
 
 func TestAReportThatCannotBeWrittenFailsTheRun(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,16 +33,26 @@ func (a *app) limit(ctx context.Context, src *source, limit int, force bool) err
 	if err := fleet.SetLimit(ctx, src, f.Budget, limit); err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(struct {
-			Budget string `json:"budget"`
-			Before int    `json:"limit_before"`
-			Limit  int    `json:"limit"`
-			Used   int    `json:"used"`
-		}{f.Budget, f.Limit, limit, f.Used})
-	}
-	fmt.Fprintf(a.out, "budget %s: the limit is %d, was %d; %d leases are held; every process follows within %v\n",
+	return a.tellDone(struct {
+		Budget string `json:"budget"`
+		Before int    `json:"limit_before"`
+		Limit  int    `json:"limit"`
+		Used   int    `json:"used"`
+	}{f.Budget, f.Limit, limit, f.Used}, "budget %s: the limit is %d, was %d; %d leases are held; every process follows within %v\n",
 		printable(f.Budget), limit, f.Limit, f.Used, (f.Lease / 6).Round(time.Second))
+}
+
+// tellDone prints what was changed, as JSON or as text.
+func (a *app) tellDone(asJSON any, text string, args ...any) error {
+	var err error
+	if a.json {
+		err = a.printJSON(asJSON)
+	} else {
+		_, err = fmt.Fprintf(a.out, text, args...)
+	}
+	if err != nil {
+		return fmt.Errorf("the change is made, but %w", err)
+	}
 	return nil
 }
 
@@ -87,15 +98,11 @@ func (a *app) free(ctx context.Context, src *source, id string, yes bool) error 
 	if err != nil {
 		return fmt.Errorf("%d of %d leases were freed: %w", freed, m.Leases, err)
 	}
-	if a.json {
-		return a.printJSON(struct {
-			Budget string `json:"budget"`
-			ID     string `json:"id"`
-			Freed  int    `json:"freed"`
-		}{f.Budget, m.ID, freed})
-	}
-	fmt.Fprintf(a.out, "budget %s: %d leases of process %s were freed\n", printable(f.Budget), freed, printable(m.ID))
-	return nil
+	return a.tellDone(struct {
+		Budget string `json:"budget"`
+		ID     string `json:"id"`
+		Freed  int    `json:"freed"`
+	}{f.Budget, m.ID, freed}, "budget %s: %d leases of process %s were freed\n", printable(f.Budget), freed, printable(m.ID))
 }
 
 func (a *app) findMember(ctx context.Context, src *source, id string) (fleet.Fleet, fleet.Member, error) {
@@ -107,8 +114,12 @@ func (a *app) findMember(ctx context.Context, src *source, id string) (fleet.Fle
 	}
 	i := slices.IndexFunc(f.Members, func(m fleet.Member) bool { return m.ID == id })
 	if i < 0 {
+		named := strconv.Quote(id)
+		if strings.Contains(id, "://") {
+			named = "of that name" // it may have a password
+		}
 		return fleet.Fleet{}, fleet.Member{}, &failure{exitMissing, fmt.Errorf(
-			"no process %q has leases of budget %q, which has %d processes: see leasectl show; it may have ended already", id, f.Budget, len(f.Members))}
+			"no process %s has leases of budget %q, which has %d processes: see leasectl show; it may have ended already", named, f.Budget, len(f.Members))}
 	}
 	return f, f.Members[i], nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +40,8 @@ Exit codes:
 func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use: "leasectl", Short: "show and change the budgets of connections that a fleet shares", Long: rootHelp,
-		SilenceUsage: true, SilenceErrors: true,
+		SilenceUsage: true, SilenceErrors: true, SuggestionsMinimumDistance: 2,
+		Args: oneOfTheCommands, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			a.target.tableGiven = c.Flags().Changed("table")
 			if a.timeout <= 0 {
@@ -56,6 +58,28 @@ func (a *app) command() *cobra.Command {
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.showCommand(), a.limitCommand(), a.freeCommand())
 	return root
+}
+
+// oneOfTheCommands refuses what was meant to be a command. It prints no argument, as
+// exactly does: there may be a password in it, of a connection string without its flag.
+func oneOfTheCommands(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("there is no such command; did you mean %s?", strings.Join(near, " or "))
+	}
+	return errors.New("there is no such command; those there are: show, limit, free")
+}
+
+// exactly refuses other numbers of arguments than 0 or 1, and says what is wanted.
+func exactly(n int, wanted string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == n {
+			return nil
+		}
+		return fmt.Errorf("%s takes %s and was given %d: %s", c.Name(), [...]string{"no argument", "one argument"}[n], len(args), wanted)
+	}
 }
 
 // withStore does what a command is for, on the store that its flags name.
@@ -88,7 +112,7 @@ coarse.`,
 		Example: `  leasectl show --table leases
   leasectl show --table leases --budget abcdefghijklmnopqrstuvwxyz.eu-west-1 --watch 2s
   leasectl show --table leases --json | jq '.budgets[].members[] | select(.rounds_behind > 1)'`,
-		Args: cobra.NoArgs,
+		Args: exactly(0, "what is shown is named by --budget, where by --table or --postgres"),
 		PreRunE: func(*cobra.Command, []string) error {
 			if watch < 0 || sample < 0 {
 				return &failure{exitUsage, errors.New("--watch and --sample must not be negative")}
@@ -121,11 +145,11 @@ A limit below what is held is refused without --force: nothing would be revoked,
 but nothing granted until the fleet is below it.`,
 		Example: `  leasectl limit 9000 --table leases
   leasectl limit 500 --table leases --budget orders --force`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly(1, "the limit"),
 		RunE: func(c *cobra.Command, args []string) error {
 			limit, err := strconv.Atoi(args[0])
 			if err != nil || limit <= 0 {
-				return &failure{exitUsage, fmt.Errorf("%q is no limit: it must be a whole number from 1 on", args[0])}
+				return &failure{exitUsage, errors.New("the limit must be a whole number from 1 on")}
 			}
 			return a.withStore(c, func(ctx context.Context, src *source) error { return a.limit(ctx, src, limit, force) })
 		},
@@ -148,7 +172,7 @@ beyond the limit if need be; if that overruns the limit, it closes them all and
 opens others. Until then its connections come on top of the limit.`,
 		Example: `  leasectl free 4XJZQ2N7KA --table leases
   leasectl free 4XJZQ2N7KA --table leases --budget orders --yes`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly(1, "the ID of a process, which show tells"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withStore(c, func(ctx context.Context, src *source) error { return a.free(ctx, src, args[0], yes) })
 		},

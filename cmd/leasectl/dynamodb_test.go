@@ -245,7 +245,9 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	require.NoError(t, closed.Close())
 	wrongSignature := gate(t, map[string]string{"*": `{"__type":"com.amazon.coral.service#InvalidSignatureException","message":` +
 		`"The request signature we calculated does not match the signature you provided.\n\nThe Canonical String for this request should have been\n'POST\n/\n\nx-amz-security-token:` + token + `\n'"}`})
+	// All pauses between the attempts take 1.55 s: the time is over in one of them.
 	throttled := gate(t, map[string]string{"*": `{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"slow down"}`})
+	const stranger = "postgres://operator:" + secret + "@db/ops" // where nobody asks for it
 	for name, c := range map[string]struct {
 		env  []string
 		args []string
@@ -259,15 +261,22 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"no such budget":    {nil, []string{"show", "--endpoint", db.Endpoint, "--table", table, "-b", "other"}, exitMissing, []string{`budget "other"`, "no budget of that name"}},
 		"no such process":   {nil, at("errors", "free", "NOBODY", "--yes"), exitMissing, []string{`no process "NOBODY"`, "show"}},
 		"unknown flag":      {nil, []string{"show", "--tabel", "x"}, exitUsage, []string{"--tabel"}},
-		"unknown command":   {nil, []string{"shwo"}, exitUsage, []string{"shwo"}},
-		"no limit":          {nil, at("errors", "limit"), exitUsage, []string{"1 arg"}},
-		"limit no number":   {nil, at("errors", "limit", "many"), exitUsage, []string{`"many"`, "whole number"}},
-		"limit zero":        {nil, at("errors", "limit", "0"), exitUsage, []string{`"0"`}},
+		"unknown command":   {nil, []string{"shwo"}, exitUsage, []string{"did you mean show?"}},
+		"string in front":   {nil, []string{stranger, "show"}, exitUsage, []string{"no such command"}},
+		"string of show":    {nil, []string{"show", stranger}, exitUsage, []string{"show takes no argument and was given 1", "--postgres"}},
+		"string as limit":   {nil, []string{"limit", stranger}, exitUsage, []string{"whole number"}},
+		"string and limit":  {nil, []string{"limit", "7", stranger}, exitUsage, []string{"takes one argument and was given 2"}},
+		"string and free":   {nil, []string{"free", stranger, "ID"}, exitUsage, []string{"takes one argument and was given 2"}},
+		"string as table":   {nil, []string{"show", "--table", stranger}, exitUsage, []string{"--postgres"}},
+		"string as free":    {nil, at("errors", "free", stranger), exitMissing, []string{"no process of that name", "show"}},
+		"no limit":          {nil, at("errors", "limit"), exitUsage, []string{"limit takes one argument and was given 0: the limit"}},
+		"limit no number":   {nil, at("errors", "limit", "many"), exitUsage, []string{"whole number"}},
+		"limit zero":        {nil, at("errors", "limit", "0"), exitUsage, []string{"whole number"}},
 		"no time":           {nil, at("errors", "show", "--timeout", "0s"), exitUsage, []string{"--timeout"}},
 		"watch backwards":   {nil, at("errors", "show", "--watch", "-1s"), exitUsage, []string{"--watch"}},
 		"nobody listens":    {nil, []string{"show", "--endpoint", "http://" + closed.Addr().String(), "--table", table}, exitUnknown, []string{"connection refused"}},
 		"nobody answers":    {nil, []string{"show", "--endpoint", "http://" + silent.Addr().String(), "--table", table, "--timeout", "200ms"}, exitUnknown, []string{"deadline exceeded"}},
-		"throttled":         {nil, []string{"show", "--endpoint", throttled, "--table", table, "--timeout", "200ms"}, exitUnknown, []string{"slow down"}},
+		"throttled":         {nil, []string{"show", "--endpoint", throttled, "--table", table, "--timeout", "1400ms"}, exitUnknown, []string{"slow down"}},
 		"no credentials":    {[]string{"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY="}, at("errors", "show"), exitDenied, []string{"credentials"}},
 		"wrong signature":   {nil, []string{"show", "--endpoint", wrongSignature, "--table", table}, exitDenied, []string{"does not match"}},
 		"a password in URL": {nil, []string{"show", "--endpoint", "http://ann:" + secret + "@" + closed.Addr().String(), "--table", table, "--timeout", "100ms"}, exitUnknown, nil},

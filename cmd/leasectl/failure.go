@@ -7,7 +7,9 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -39,6 +41,18 @@ func (f *failure) Error() string { return f.err.Error() }
 
 // Unwrap gives the cause.
 func (f *failure) Unwrap() error { return f.err }
+
+// An output tells its failures apart from those of the network: a full disk is no table
+// that does not answer, though both are errors of the system.
+type output struct{ io.Writer }
+
+func (o output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if err != nil {
+		err = &failure{exitFailure, fmt.Errorf("the output cannot be written: %w", err)}
+	}
+	return n, err
+}
 
 func exitCode(err error) int {
 	var known *failure
@@ -93,15 +107,42 @@ func mayPass(err error) bool {
 	return code == exitUnknown || code == exitFailure && !isPermanent(err) || errors.Is(err, pglease.ErrStandby)
 }
 
+// connectionStrings are those of args and of values of flags that are one, and may have
+// a password: wherever it was given, also in place of a table's or budget's name.
+func connectionStrings(args []string) (found []string) {
+	for _, arg := range args {
+		if _, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "-") {
+			arg = value
+		}
+		if isConnectionString(arg) {
+			found = append(found, arg)
+		}
+	}
+	return found
+}
+
+// passwordKeyword is how a connection string has its password, as keywords or as a URL's parameter.
+var passwordKeyword = regexp.MustCompile(`(?i)password\s*=`)
+
+// isConnectionString knows both forms, URL and keywords.
+func isConnectionString(text string) bool {
+	return strings.Contains(text, "://") && strings.Contains(text, "@") || passwordKeyword.MatchString(text)
+}
+
 // report prints an error, and what to do, on lines of their own.
-func report(out io.Writer, err error) {
-	text := oneLine(err.Error())
+func (a *app) report(err error) {
+	text := err.Error()
+	for _, hidden := range a.hidden {
+		quoted := strconv.Quote(hidden)
+		text = strings.NewReplacer(hidden, "(a connection string)", quoted[1:len(quoted)-1], "(a connection string)").Replace(text)
+	}
+	text = oneLine(text)
 	if errors.Is(err, context.Canceled) {
 		text = "interrupted: " + text
 	}
-	fmt.Fprintln(out, "leasectl: "+text)
+	fmt.Fprintln(a.err, "leasectl: "+text)
 	if hint := hint(err); hint != "" {
-		fmt.Fprintln(out, "  "+hint)
+		fmt.Fprintln(a.err, "  "+hint)
 	}
 }
 

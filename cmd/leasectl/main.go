@@ -27,7 +27,8 @@ type streams struct {
 
 // run is the command as a function. It returns its exit code.
 func run(ctx context.Context, args []string, std streams, open opener) int {
-	a := &app{streams: std, open: open}
+	std.out = output{std.out}
+	a := &app{streams: std, open: open, hidden: connectionStrings(append([]string{os.Getenv(tableVariable)}, args...))}
 	root := a.command()
 	root.SetArgs(args)
 	root.SetIn(std.in)
@@ -40,7 +41,7 @@ func run(ctx context.Context, args []string, std streams, open opener) int {
 	if !a.parsed {
 		err = &failure{exitUsage, err}
 	}
-	report(std.err, err)
+	a.report(err)
 	return exitCode(err)
 }
 
@@ -48,7 +49,8 @@ func run(ctx context.Context, args []string, std streams, open opener) int {
 type app struct {
 	streams
 	open   opener
-	parsed bool // the command line was understood
+	hidden []string // what the command line has that is never printed
+	parsed bool     // the command line was understood
 
 	target  target
 	budget  string

@@ -24,11 +24,14 @@ import (
 // inMemory runs the command in this process, on a store in memory.
 func inMemory(ctx context.Context, s store, input io.Reader, args ...string) result {
 	var out, errs bytes.Buffer
-	open := func(context.Context, target) (*source, error) {
+	code := run(ctx, args, streams{input, &out, &errs}, inMemoryStore(s))
+	return result{out.String(), errs.String(), code}
+}
+
+func inMemoryStore(s store) opener {
+	return func(context.Context, target) (*source, error) {
 		return &source{s, "DynamoDB table leases in eu-west-1", func() {}}, nil
 	}
-	code := run(ctx, args, streams{input, &out, &errs}, open)
-	return result{out.String(), errs.String(), code}
 }
 
 // A process as its records tell of it.

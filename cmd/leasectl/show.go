@@ -75,14 +75,14 @@ func (a *app) watch(ctx context.Context, src *source, every time.Duration) error
 		case err != nil && (last == nil || !mayPass(err)):
 			return err
 		case err != nil:
-			report(a.err, err)
+			a.report(err)
 		default:
 			last = v
 			if err := a.print(v); err != nil {
 				return err
 			}
 			if v.refused != nil {
-				report(a.err, v.refused)
+				a.report(v.refused)
 			}
 			if !a.json {
 				fmt.Fprintln(a.out)

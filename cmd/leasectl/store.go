@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -51,6 +52,10 @@ func (t *target) bind(root *cobra.Command) {
 type opener func(ctx context.Context, t target) (*source, error)
 
 func openStore(ctx context.Context, t target) (*source, error) {
+	named := t.postgres == "" || t.tableGiven                                       // else the environment's is of DynamoDB, and not used
+	if named && (strings.Contains(t.table, "://") || isConnectionString(t.table)) { // it is not printed
+		return nil, &failure{exitUsage, errors.New("--table, or " + tableVariable + ", is the name of a table: a connection string is given by --postgres")}
+	}
 	if t.postgres != "" {
 		return openPostgres(ctx, t)
 	}

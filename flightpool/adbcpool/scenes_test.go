@@ -470,7 +470,7 @@ func (w *scene) judge(stored map[int]int) {
 				say("0: it was not sent", c.err)
 			case c.undone && n != 0:
 				say("0: RollbackTo has undone it", tx.err)
-			case c.undone, tx.how == "Close", tx.how == "repeated" && swan:
+			case c.undone, tx.how == "Close":
 			case tx.err == nil && tx.how != "Rollback" && tx.lost != nil:
 				say("no success: RollbackTo failed", tx.lost)
 			case tx.err == nil && tx.how != "Rollback" && c.err == nil && n != 1:
@@ -479,7 +479,7 @@ func (w *scene) judge(stored map[int]int) {
 				say("no success of the transaction", c.err)
 			case tx.err == nil && tx.how == "Rollback" && n != 0:
 				say("0 by Rollback", nil)
-			case tx.err != nil && n != 0 && (flightpool.SafeToRetry(tx.err) && !lost || flightpool.IsConflict(tx.err)):
+			case tx.err != nil && n != 0 && (flightpool.SafeToRetry(tx.err) || flightpool.IsConflict(tx.err)):
 				say("0: safe to repeat", tx.err)
 			case tx.err != nil && n != 0 && !lost && !errors.Is(tx.err, flightpool.ErrCommitUnknown):
 				say("0 by "+tx.how, tx.err)

@@ -33,6 +33,8 @@
 // Parquet is compressed by Snappy. Rows are gathered to row groups of about 16 MiB of
 // Arrow data, which is what is kept in memory. Without an error the file is whole; after
 // one it has no footer, and nobody takes it for one. Times of seconds are milliseconds
-// there, and lists of fixed size are lists. What Parquet lacks is an error: unions, intervals, durations, negative scales,
-// results without columns, dates with a time of day, and a NULL where the schema has none.
+// there, and lists of fixed size are lists. What Parquet, or arrow-go's writer of it, lacks is an error: unions, intervals,
+// durations, negative scales, results and structs without columns, dates with a time of day or beyond 32 bits
+// of days, a NULL where the schema has none, columns that are run-end encoded, views of lists, and
+// dictionaries of nested values, of times in seconds or with a NULL among their values.
 package export

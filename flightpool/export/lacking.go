@@ -13,6 +13,7 @@ import (
 var (
 	errNullHere   = errors.New("it has a NULL, and its schema says that it has none")
 	errDateOfTime = errors.New("a date has a time of day, which Parquet's dates lack")
+	errDateTooFar = errors.New("a date is beyond those of Parquet, of 32 bits of days")
 	errTimeTooBig = errors.New("a time in seconds is beyond what milliseconds hold")
 )
 
@@ -48,8 +49,10 @@ func lacking(f arrow.Field, col arrow.Array, shown func(row int) bool) error {
 	switch c := col.(type) {
 	case *array.Date64:
 		for row := range c.Len() {
-			if valid(row) && c.Value(row)%dayMillis != 0 {
+			if days := c.Value(row) / dayMillis; valid(row) && days*dayMillis != c.Value(row) {
 				return errDateOfTime
+			} else if valid(row) && (days > math.MaxInt32 || days < math.MinInt32) {
+				return errDateTooFar
 			}
 		}
 	case *array.Time32:

@@ -25,6 +25,8 @@ func TestAValueThatParquetLacksIsAnErrorWhereverItStands(t *testing.T) {
 		{arrow.Field{Type: arrow.ListOfNonNullable(number), Nullable: true}, `null`, `[7,null]`, "has a NULL"},
 		{arrow.Field{Type: arrow.FixedSizeListOfNonNullable(1, number), Nullable: true}, `null`, `[null]`, "has a NULL"},
 		{arrow.Field{Type: arrow.FixedWidthTypes.Date64, Nullable: true}, `-86400000`, `-1`, "time of day"},
+		{arrow.Field{Type: arrow.FixedWidthTypes.Date64, Nullable: true}, `185542587100800000`, `185542587187200000`, "beyond"},
+		{arrow.Field{Type: arrow.FixedWidthTypes.Date64, Nullable: true}, `-185542587187200000`, `-185542587273600000`, "beyond"},
 		{arrow.Field{Type: arrow.ListOf(arrow.FixedWidthTypes.Date64), Nullable: true}, `[null,0]`, `[1]`, "time of day"},
 		{arrow.Field{Type: arrow.MapOf(arrow.BinaryTypes.String, arrow.FixedWidthTypes.Date64), Nullable: true}, `[{"key":"a","value":0}]`, `[{"key":"a","value":1}]`, "time of day"},
 		{arrow.Field{Type: arrow.FixedWidthTypes.Time32s, Nullable: true}, `86399`, `2147484`, "beyond"},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -33,7 +32,7 @@ func newParquet(w io.Writer, schema *arrow.Schema) (_ *parquetWriter, err error)
 		return nil, errors.New("as Parquet: there is no column")
 	}
 	for _, f := range schema.Fields() {
-		if strings.Contains(f.Type.String(), "dictionary<values=timestamp[s") {
+		if codesSeconds(f.Type) {
 			return nil, fmt.Errorf("as Parquet: column %q: Arrow writes a dictionary of seconds as one of milliseconds", f.Name)
 		}
 	}
@@ -45,6 +44,18 @@ func newParquet(w io.Writer, schema *arrow.Schema) (_ *parquetWriter, err error)
 		return nil, fmt.Errorf("as Parquet: %w", err)
 	}
 	return &parquetWriter{out: out, schema: schema}, nil
+}
+
+// codesSeconds reports whether a dictionary somewhere in a type has times of seconds.
+func codesSeconds(t arrow.DataType) bool {
+	switch t := storageOf(t).(type) {
+	case *arrow.DictionaryType:
+		of, ok := storageOf(t.ValueType).(arrow.TemporalWithUnit)
+		return ok && of.TimeUnit() == arrow.Second || codesSeconds(t.ValueType)
+	case arrow.NestedType:
+		return slices.ContainsFunc(t.Fields(), func(f arrow.Field) bool { return codesSeconds(f.Type) })
+	}
+	return false
 }
 
 // contain makes an error of a panic: Arrow panics on some types that Parquet lacks.

@@ -220,9 +220,29 @@ func TestAMemberOfANullStructIsNoOthersValue(t *testing.T) {
 }
 
 func TestWhatParquetLacksIsAnError(t *testing.T) {
-	seconds := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.FixedWidthTypes.Timestamp_s}
-	for _, of := range []arrow.DataType{&arrow.Decimal128Type{Precision: 20, Scale: -2}, arrow.StructOf(arrow.Field{Name: "x", Type: seconds})} {
+	coded := func(of arrow.DataType) arrow.DataType {
+		return &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: of}
+	}
+	for _, of := range []arrow.DataType{
+		&arrow.Decimal128Type{Precision: 20, Scale: -2}, coded(arrow.FixedWidthTypes.Time32s),
+		arrow.StructOf(arrow.Field{Name: "x", Type: coded(arrow.FixedWidthTypes.Timestamp_s)}),
+		arrow.ListOf(coded(arrow.FixedWidthTypes.Time32s)), arrow.MapOf(arrow.BinaryTypes.String, coded(&arrow.TimestampType{Unit: arrow.Second, TimeZone: "Z"})),
+	} {
 		_, err := NewWriter(io.Discard, arrow.NewSchema([]arrow.Field{{Name: "v", Type: of}}, nil), Parquet)
 		require.ErrorContains(t, err, "as Parquet")
+	}
+	number := arrow.PrimitiveTypes.Int32
+	for _, of := range []arrow.DataType{arrow.RunEndEncodedOf(number, number), arrow.ListViewOf(number), arrow.LargeListViewOf(number)} {
+		_, err := NewWriter(io.Discard, arrow.NewSchema([]arrow.Field{{Name: "v", Type: of, Nullable: true}}, nil), Parquet)
+		require.ErrorContains(t, err, "as Parquet: not implemented")
+	}
+	for values, of := range map[string]arrow.DataType{`["a",null]`: arrow.BinaryTypes.String, `[7,null]`: number, `[[7],[]]`: arrow.ListOf(number)} {
+		dictionary := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: of}
+		sent := batchOfColumn(array.NewDictionaryArray(dictionary, column(t, dictionary.IndexType, `[0,1,null]`), column(t, of, values)), "v")
+		w, err := NewWriter(io.Discard, sent.Schema(), Parquet)
+		if err == nil {
+			err = w.Write(sent)
+		}
+		require.ErrorContains(t, err, "not implemented", of)
 	}
 }

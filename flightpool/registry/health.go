@@ -181,14 +181,20 @@ func (h *health) markHealthy() {
 }
 
 // applyDefinition takes over what a definition says of health. A server that is not
-// checked any more is healthy at once.
+// checked any more is healthy at once, and the next probe of one that is unhealthy comes no
+// later than the interval says.
 func (h *health) applyDefinition(check HealthCheck) {
+	now := time.Now()
 	h.mu.Lock()
 	h.mu.check = check
 	h.mu.probePause = min(h.mu.probePause, check.Interval)
-	recovered := check.Disabled && h.down.Load() != nil
-	if recovered {
+	down := h.down.Load()
+	recovered := check.Disabled && down != nil
+	switch {
+	case recovered:
 		h.markHealthy()
+	case down != nil && h.mu.next.After(now.Add(h.mu.probePause)):
+		_ = h.markUnhealthy(down.Reason, now)
 	}
 	h.mu.Unlock()
 	if recovered {

@@ -90,6 +90,28 @@ func TestProbesBackOffAndRecoveryIsAnnouncedAfterTheThreshold(t *testing.T) {
 	})
 }
 
+// The pause before the next probe may be hours by the interval of before.
+func TestAShorterIntervalBringsTheNextProbeForward(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		d := define(t, g, func(d *registry.ServerDefinition) { d.HealthCheck.Interval = 10 * time.Hour })
+		f := g.fake("s")
+		f.set(func() { f.down = true })
+		for g.Healthy("s") {
+			_, _ = g.Acquire(t.Context(), "s", "a")
+		}
+		time.Sleep(20 * time.Hour)
+		f.set(func() { f.down = false })
+		d.HealthCheck.Interval = 5 * time.Second
+		require.NoError(t, g.Update(t.Context(), d))
+		_, err := g.Acquire(t.Context(), "s", "a")
+		var down *registry.UnhealthyError
+		require.ErrorAs(t, err, &down)
+		require.LessOrEqual(t, time.Until(down.Next), 5*time.Second, "the error tells it")
+		time.Sleep(10 * time.Second)
+		require.True(t, g.Healthy("s"), "two probes")
+	})
+}
+
 func TestRecoveryDoesNotStampede(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		f := g.fake("s")

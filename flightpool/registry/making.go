@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/taskgroup"
 )
@@ -35,7 +36,7 @@ func callKind[T any](ctx context.Context, pending *taskgroup.Group, call func() 
 
 // kindTimeoutError says that a Kind has not answered in time.
 func kindTimeoutError(ctx context.Context) error {
-	return fmt.Errorf("the Kind has not returned in time: %w", context.Cause(ctx))
+	return fmt.Errorf("the Kind has not returned in time: %w", ctxerr.Of(ctx))
 }
 
 // errKindTimeout is the cause of a wait for a Kind that OpenTimeout ended.

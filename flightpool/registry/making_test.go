@@ -3,6 +3,7 @@ package registry_test
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -60,7 +61,7 @@ func TestAKindThatHangsHoldsUpItsOwnServerAlone(t *testing.T) {
 			began = time.Now()
 		}
 		soon := func(call func(ctx context.Context) error) error {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("a cause of its own"))
 			defer cancel()
 			return call(ctx)
 		}

@@ -26,12 +26,13 @@ func (d *drainingServers) add(s *server) {
 	d.byName[s.name] = append(d.byName[s.name], s)
 }
 
-// prune forgets those of a name that have no connections any more.
+// prune forgets those of a name that are closed and have no connections any more. One that is
+// about to be closed may have none yet: callers who found it before open theirs.
 func (d *drainingServers) prune(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	left := slices.DeleteFunc(d.byName[name], func(s *server) bool {
-		return s.allocator.Connections() == 0
+		return s.allocator.Ended()
 	})
 	if len(left) == 0 {
 		delete(d.byName, name)

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/fairshare"
 	"github.com/flightpool/flightpool/internal/taskgroup"
+	"github.com/flightpool/flightpool/session"
 )
 
 // server is one registered server. It begins with newServer and ends with close, after
@@ -46,7 +48,7 @@ type server struct {
 
 func newServer(r *Registry, d *ServerDefinition) *server {
 	s := &server{registry: r, name: d.Name, created: time.Now(), allocator: fairshare.New(boundsOf(d)), removed: removedStats{draining: map[*userPool]struct{}{}}}
-	s.life, s.end = context.WithCancel(r.life)
+	s.life, s.end = context.WithCancel(session.ShareSettings(r.life))
 	s.def.Store(d)
 	s.users.Store(&map[string]*userPool{})
 	s.health.server, s.health.onTransition = d.Name, s.onHealthTransition
@@ -263,7 +265,7 @@ func (s *server) close(ctx context.Context) error {
 	defer cancel()
 	err := s.closeUsers(ctx)
 	if left := s.backgroundTasks.Wait(late); left > 0 {
-		err = errjoin.Join(err, &DrainError{Server: s.name, Err: fmt.Errorf("%d probes or pools have not ended: %w", left, context.Cause(ctx))})
+		err = errjoin.Join(err, &DrainError{Server: s.name, Err: fmt.Errorf("%d probes or pools have not ended: %w", left, ctxerr.Of(ctx))})
 	}
 	s.end()
 	s.allocator.Stop()

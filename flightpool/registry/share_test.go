@@ -381,3 +381,32 @@ func TestARemovedPoolsLoansCountAgainstTheirUsersBound(t *testing.T) {
 		require.LessOrEqual(t, f.users("remote a"), 2)
 	})
 }
+
+// A pool that is removed while its open waits for a slot has none to give back.
+func TestAnOpenThatNeverHadASlotGivesNoneBack(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		f := g.fake("s")
+		f.dial = time.Second
+		d := define(t, g, func(d *registry.ServerDefinition) { d.MaxConcurrentOpens = 1 })
+		ask := func(user string) (gone chan error) {
+			gone = make(chan error, 1)
+			go func() {
+				c, err := g.Acquire(t.Context(), "s", user)
+				if err == nil {
+					err = c.Release()
+				}
+				gone <- err
+			}()
+			synctest.Wait()
+			return gone
+		}
+		first, second := ask("a"), ask("b")
+		delete(d.Users, "b")
+		require.NoError(t, g.Update(t.Context(), d))
+		require.ErrorIs(t, <-second, registry.ErrNoMapping)
+		third := ask("c")
+		require.NoError(t, <-first)
+		require.NoError(t, <-third)
+		require.Equal(t, 1, f.read(&f.mostOpening), "opens at a time")
+	})
+}

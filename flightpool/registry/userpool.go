@@ -103,6 +103,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 		},
 		OpenFailed: func(err error, _ time.Duration) {
 			if errors.As(err, new(fairshare.NotAdmittedError)) {
+				m.NotOpened()
 				return // it has shown nothing
 			}
 			u.openFailures.Add(1)

@@ -3,11 +3,14 @@ package sqldriver
 import (
 	"context"
 	"database/sql"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/testserver"
@@ -155,5 +158,39 @@ func TestARollbackWithoutAnAnswerSaysWhatMayBeStored(t *testing.T) {
 				require.NoError(t, p.Close(context.Background()))
 			})
 		}
+	}
+}
+
+// The rollback of a transaction whose context has ended runs on a goroutine of the driver's,
+// on which a panic of the owner's interceptor would end the process.
+func TestAPanicInARollbackBehindItsCallerCostsItsConnectionAlone(t *testing.T) {
+	for name, ends := range map[string]func(){"panic": func() { panic("interceptor") }, "Goexit": runtime.Goexit} {
+		synctest.Test(t, func(t *testing.T) {
+			s, err := testserver.Start(testserver.Options{Profile: testserver.Strict(), Listen: testserver.InMemory})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, s.Close()) }()
+			var armed atomic.Bool
+			interceptor := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, next grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				if armed.CompareAndSwap(true, false) {
+					ends()
+				}
+				return next(ctx, desc, cc, method, opts...)
+			}
+			p, err := flightpool.New(t.Context(), "grpc://127.0.0.1:1", flightpool.Config{
+				MaxSize: 1, Dialer: s.Dial, DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(interceptor)},
+			})
+			require.NoError(t, err)
+			db := OpenDB(p)
+			ctx, cancel := context.WithCancel(t.Context())
+			_, err = db.BeginTx(ctx, nil) //nolint:sqlclosecheck // by the end of its context
+			require.NoError(t, err)
+			armed.Store(true)
+			cancel()
+			synctest.Wait()
+			require.False(t, armed.Load(), name)
+			require.NoError(t, db.PingContext(t.Context()), name)
+			require.NoError(t, db.Close())
+			require.NoError(t, p.Close(context.Background()))
+		})
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -111,17 +110,10 @@ func TestNoCallWaitsForWhatARandomCallerHasOpen(t *testing.T) {
 	for range 60 {
 		seed := rand.Uint64()
 		synctest.Test(t, func(t *testing.T) {
-			s, err := testserver.Start(testserver.Options{Profile: testserver.Strict(), Listen: testserver.InMemory})
+			s, db := openedOn(t, testserver.Strict())
+			conn, err := db.Conn(t.Context())
 			require.NoError(t, err)
-			defer func() { require.NoError(t, s.Close()) }()
-			pool, err := flightpool.New(t.Context(), "grpc://127.0.0.1:1", flightpool.Config{MaxSize: 1, Dialer: s.Dial})
-			require.NoError(t, err)
-			defer func() { require.NoError(t, pool.Close(context.Background())) }()
-			db := OpenDB(pool)
-			defer func() { require.NoError(t, db.Close()) }()
-			p := &inUse{rand: rand.New(rand.NewPCG(seed, 0))}
-			p.conn, err = db.Conn(t.Context())
-			require.NoError(t, err)
+			p := &inUse{rand: rand.New(rand.NewPCG(seed, 0)), conn: conn}
 			for range 5 + p.rand.IntN(40) {
 				p.step(t, s)
 			}

@@ -57,14 +57,7 @@ func TestACallOnALostSessionDoesNotWaitForWhatItsCallerHasOpen(t *testing.T) {
 	for opened, leaveOpen := range opens {
 		for name, call := range calls {
 			synctest.Test(t, func(t *testing.T) {
-				s, err := testserver.Start(testserver.Options{Profile: testserver.Strict(), Listen: testserver.InMemory})
-				require.NoError(t, err)
-				defer func() { require.NoError(t, s.Close()) }()
-				p, err := flightpool.New(t.Context(), "grpc://127.0.0.1:1", flightpool.Config{MaxSize: 1, Dialer: s.Dial})
-				require.NoError(t, err)
-				defer func() { require.NoError(t, p.Close(context.Background())) }()
-				db := OpenDB(p)
-				defer func() { require.NoError(t, db.Close()) }()
+				s, db := openedOn(t, testserver.Strict())
 				conn, err := db.Conn(t.Context())
 				require.NoError(t, err)
 				end := leaveOpen(t, conn)
@@ -76,4 +69,18 @@ func TestACallOnALostSessionDoesNotWaitForWhatItsCallerHasOpen(t *testing.T) {
 			})
 		}
 	}
+}
+
+// openedOn has one connection to a server of the profile, as database/sql sees it.
+func openedOn(t *testing.T, profile testserver.Profile) (*testserver.Server, *sql.DB) {
+	t.Helper()
+	s, err := testserver.Start(testserver.Options{Profile: profile, Listen: testserver.InMemory})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	p, err := flightpool.New(t.Context(), "grpc://127.0.0.1:1", flightpool.Config{MaxSize: 1, Dialer: s.Dial})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close(context.Background())) })
+	db := OpenDB(p)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return s, db
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/driverapi"
 )
@@ -57,7 +58,9 @@ func (t *tx) Rollback() error {
 	c.rolledBack = done
 	go func() {
 		defer close(done)
-		_ = t.rollBack(context.WithoutCancel(t.ctx)) // the next statement rolls back what is left
+		_ = callback.Isolate("an interceptor or driver of the pool's owner", func() error {
+			return t.rollBack(context.WithoutCancel(t.ctx)) // the next statement rolls back what is left
+		})
 	}()
 	return t.ctx.Err()
 }

@@ -54,6 +54,7 @@ type call struct {
 
 	endpoints []*endpoint // of the result, in the server's order
 	rpcErr    atomic.Pointer[error]
+	readerCtx atomic.Pointer[context.Context] // of the streams of the driver's reader
 	endOnce   sync.Once
 }
 

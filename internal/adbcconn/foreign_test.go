@@ -32,6 +32,8 @@ type stubborn struct {
 	getInfo func() (array.RecordReader, error) // nil: the driver has none
 	probed  func()                             // is called at the end of the probe
 
+	atRelease, atClose func() // are called in them, unless nil
+
 	malformed arrow.RecordBatch // of every result and of GetObjects, unless nil
 
 	opened, closed, released atomic.Int32
@@ -88,6 +90,9 @@ func (c *stubbornConn) Commit(context.Context) error {
 func (c *stubbornConn) Close() error {
 	c.driver.enter(c.driver.closing)
 	c.driver.closed.Add(1)
+	if c.driver.atClose != nil {
+		c.driver.atClose()
+	}
 	return nil
 }
 
@@ -145,6 +150,9 @@ func (r *stubbornRows) Err() error {
 func (r *stubbornRows) Release() {
 	r.driver.enter(r.driver.release)
 	r.driver.released.Add(1)
+	if r.driver.atRelease != nil {
+		r.driver.atRelease()
+	}
 	r.RecordReader.Release()
 }
 

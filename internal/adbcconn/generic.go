@@ -14,6 +14,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -182,10 +183,10 @@ func (c *GenericConn) Close() error {
 		done := make(chan error, 1)
 		c.enterInBackground(func() {
 			for r := range c.readers {
-				r.release()
+				c.containDriver(r.release)
 			}
-			c.rollBackBeforeClose()
-			done <- c.cn.Close()
+			c.containDriver(c.rollBackBeforeClose)
+			done <- callback.Isolate(theDriver, c.cn.Close)
 		})
 		timer := time.NewTimer(c.cfg.CloseTimeout)
 		defer timer.Stop()

@@ -103,7 +103,7 @@ func doInDriver(t *driverCall, stage backend.Stage, f func(context.Context) erro
 func (c *GenericConn) enterInBackground(f func()) {
 	run := func() {
 		defer func() { <-c.driverLock }()
-		f()
+		c.containDriver(f)
 	}
 	select {
 	case c.driverLock <- struct{}{}: // taken before any later call can
@@ -115,6 +115,16 @@ func (c *GenericConn) enterInBackground(f func()) {
 		}()
 	}
 }
+
+// containDriver calls what enters the driver where no caller is: a panic or Goexit in it
+// loses the connection, and goes no further.
+func (c *GenericConn) containDriver(f func()) {
+	if err := callback.Isolate(theDriver, func() error { f(); return nil }); err != nil {
+		c.markLost(err)
+	}
+}
+
+const theDriver = "the driver" // in errors
 
 // usageError is a fault of the caller's, found before the driver was entered.
 func (t *driverCall) usageError(err error) error {

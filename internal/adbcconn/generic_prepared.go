@@ -37,7 +37,7 @@ func (c *GenericConn) Prepare(ctx context.Context, sql string, call backend.Call
 	defer t.end()
 	var proven adbc.Statement
 	if c.mustProve(call) {
-		if proven, err = t.prepareProven(sql, call); err != nil {
+		if proven, _, err = t.prepareProven(sql, call); err != nil {
 			return nil, err
 		}
 	}

@@ -172,26 +172,28 @@ func (c *GenericConn) endProofs(reason error) error {
 // mustProve reports whether an update runs only in the session that call.Prove recognises.
 func (c *GenericConn) mustProve(call backend.Call) bool { return call.Prove != nil && c.isFlightSQL }
 
-// prepareProven prepares a statement in the session that call.Prove recognises, or fails. A
+// prepareProven prepares a statement in the session that call.Prove recognises, or fails; refused
+// says that the server has refused to prepare it, in that session or right behind it. A
 // proof is prepared before, and closed behind it. That is done by the close, since to ask
 // for the own proof behind the statement could run it: in another session it may have that
 // number.
-func (t *driverCall) prepareProven(sql string, call backend.Call) (adbc.Statement, error) {
+func (t *driverCall) prepareProven(sql string, call backend.Call) (stmt adbc.Statement, refused bool, err error) {
 	c := t.conn
-	err := doInDriver(t, backend.StageProbe, func(ctx context.Context) (err error) {
+	noProof := doInDriver(t, backend.StageProbe, func(ctx context.Context) (err error) {
 		if err = c.endProofs(errSessionReplaced); err == nil { // of one before that was left
 			c.currentProof, err = c.prepare(ctx, c.cfg.ProbeSQL, backend.Call{})
 		}
 		return err
 	})
-	if err == nil {
+	if noProof == nil || backend.FaultIn(noProof).KeepsConn() { // another session may have refused it
 		err = call.Prove(t.ctx)
+		refused = noProof != nil && err == nil
 	}
-	if err != nil {
+	if err = cmp.Or(err, noProof); err != nil {
 		_ = doInDriver(t, backend.StageClose, func(context.Context) error { return c.endProofs(errSessionReplaced) }) // or the next call does
-		return nil, err
+		return nil, refused, err
 	}
-	return runInDriver(t, backend.StagePrepare, func(ctx context.Context) (adbc.Statement, error) {
+	stmt, err = runInDriver(t, backend.StagePrepare, func(ctx context.Context) (adbc.Statement, error) {
 		stmt, err := c.prepareInTx(ctx, sql, call)
 		if err != nil {
 			return nil, cmp.Or(c.endProofs(errSessionReplaced), err)
@@ -199,24 +201,25 @@ func (t *driverCall) prepareProven(sql string, call backend.Call) (adbc.Statemen
 		c.currentProof = nil // stmt, which is the caller's
 		return stmt, nil
 	}, func(late adbc.Statement) { _ = late.Close() })
+	return stmt, err != nil && backend.FaultIn(err).KeepsConn(), err
 }
 
 // toRunProven is toRun for an update: see mustProve. Several statements in one text, of which
 // servers run the first ones while they prepare, and what the server refuses to prepare, are
-// not tied to their session.
+// not tied to their session, which has been recognised right before.
 func (t *driverCall) toRunProven(sql string, call backend.Call) (toExecute, error) {
 	c := t.conn
 	if !c.mustProve(call) || len(sqlscan.Parse(sql).Statements) > 1 {
 		return c.toRun(sql, call), nil
 	}
-	stmt, err := t.prepareProven(sql, call)
+	stmt, refused, err := t.prepareProven(sql, call)
 	switch {
 	case err == nil:
 		return func(context.Context) (adbc.Statement, func(), error) {
 			c.currentProof = stmt // which tells from a refusal of its own that the session is another one
 			return stmt, func() { _ = c.endProofs(errSessionReplaced) }, nil
 		}, nil
-	case backend.FaultIn(err).KeepsConn():
+	case refused:
 		return c.toRun(sql, call), nil
 	default:
 		return nil, err

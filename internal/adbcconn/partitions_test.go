@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/internal/memnet"
 )
 
@@ -202,4 +203,42 @@ func TestNoRowIsGivenOutBehindOneThatIsMissing(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Where one endpoint has another schema, the driver's reader passes over what it is given of those before
+// from then on, and would give out what it has of those behind.
+func TestNoRowIsGivenOutBehindOneThatTheDriverHasPassedOver(t *testing.T) {
+	f := &fake{info: endpointsOf(3, true)}
+	f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		k := int64(ticket.GetTicket()[0])
+		first, second := int64s(2*k), int64s(2*k+1)
+		defer first.Release()
+		defer second.Release()
+		schema := first.Schema()
+		if k == 2 {
+			time.Sleep(time.Second)
+			schema = arrow.NewSchema([]arrow.Field{{Name: "another", Type: arrow.BinaryTypes.String}}, nil)
+		}
+		w := flight.NewRecordWriter(s, ipc.WithSchema(schema))
+		if k == 2 {
+			return w.Close()
+		}
+		if err := w.Write(first); err != nil {
+			return err
+		}
+		if k == 0 {
+			time.Sleep(2 * time.Second)
+		}
+		if err := w.Write(second); err != nil {
+			return err
+		}
+		return w.Close()
+	}
+	withFake(t, f, func(t *testing.T, c backend.Conn) {
+		s, err := c.Query(t.Context(), "q", backend.Call{})
+		require.NoError(t, err)
+		got, err := ints(t, s)
+		require.Equal(t, []int64{0}, got)
+		require.ErrorIs(t, err, flightconn.ErrSchemaMismatch)
+	})
 }

@@ -1,6 +1,10 @@
 package adbcconn
 
-import "fmt"
+import (
+	"context"
+	"errors"
+	"fmt"
+)
 
 // position is how far a result was given out: so many batches of an endpoint, and all those
 // of the endpoints before it.
@@ -12,10 +16,13 @@ type position struct {
 // advance is for a batch that the driver's reader gives out. It fails for one that does not
 // follow the batch before it: the reader goes on with the endpoints behind one that has
 // failed, to tell so at the end. Of several endpoints it may then pass over batches of the
-// others, too.
+// others, too: those that it had been given when it gave up, for whatever reason (readerFailure).
 func (k *call) advance(p *position) error {
 	if cause := k.rpcErr.Load(); cause != nil && len(k.endpoints) > 1 {
 		return *cause
+	}
+	if cause := k.readerFailure(); cause != nil {
+		return cause
 	}
 	for p.endpoint < len(k.endpoints) && p.batches == k.endpoints[p.endpoint].batches.Load() { // it is of a later endpoint
 		if !k.endpoints[p.endpoint].ended.Load() {
@@ -25,4 +32,19 @@ func (k *call) advance(p *position) error {
 	}
 	p.batches++
 	return nil
+}
+
+// readerFailure is what the driver's reader of several endpoints has failed with itself, such as a schema that
+// is not that of the others. It ends the context of its streams for it, and leaves what they have been given
+// since.
+func (k *call) readerFailure() error {
+	ctx := k.readerCtx.Load()
+	if ctx == nil {
+		return nil
+	}
+	cause := context.Cause(*ctx)
+	if errors.Is(cause, context.Canceled) { // so it ends when all have been read, too
+		return nil
+	}
+	return cause
 }

@@ -59,6 +59,7 @@ func (d *Driver) interceptStream(ctx context.Context, desc *grpc.StreamDesc, cc 
 	}
 	switch path.Base(method) {
 	case "DoGet":
+		k.readerCtx.Store(&ctx)
 		return &getStream{call: k}, nil
 	case "DoPut", "DoAction":
 		s, err := k.external.NewStream(desc, method) // the driver's descends from the call's, or is nobody's

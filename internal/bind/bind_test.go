@@ -30,7 +30,11 @@ type (
 	tags    []string
 	onPtr   struct{ name string }
 	loop    *loop
-	fussy   struct{ to *int }
+	amount  struct{ *big.Int }
+
+	zeroAmount struct{ *big.Int }
+	zeroValue  struct{ *sql.NullInt64 }
+	fussy      struct{ to *int }
 )
 
 func (t tags) Value() (driver.Value, error) { return json.Marshal([]string(t)) }
@@ -40,6 +44,14 @@ func (p *onPtr) Value() (driver.Value, error) {
 	}
 	return p.name, nil
 }
+func (a zeroAmount) MarshalText() ([]byte, error) {
+	if a.Int == nil {
+		return []byte("0"), nil
+	}
+	return a.Int.MarshalText()
+}
+func (zeroValue) Value() (driver.Value, error) { return int64(0), nil }
+
 func (f fussy) Value() (driver.Value, error) { return int64(*f.to), nil }
 
 func (u uuid) Value() (driver.Value, error)  { return "uuid", nil }
@@ -80,6 +92,14 @@ func TestEveryGoValueHasItsArrowType(t *testing.T) {
 		{Value{v: "read"}, "utf8", "read"},
 		{net.IP(nil), "utf8", nil},
 		{(*big.Int)(nil), "utf8", nil},
+		{amount{nil}, "utf8", nil}, // big.Int has a text for it
+		{&amount{nil}, "utf8", nil},
+		{amount{big.NewInt(5)}, "utf8", "5"},
+		{struct{ *netip.Addr }{}, "utf8", nil}, // the method would panic
+		{struct{ *sql.NullInt64 }{}, "utf8", nil},
+		{zeroAmount{}, "utf8", "0"}, // a method of its own says what nil is
+		{zeroValue{}, "int64", int64(0)},
+		{[]amount{{nil}, {big.NewInt(5)}}, "list<item: utf8, nullable>", []any{nil, "5"}},
 		{big.NewRat(1, 3), "utf8", "1/3"},
 		{big.NewFloat(0.1), "utf8", "0.1"},
 		{math.Copysign(0, -1), "float64", math.Copysign(0, -1)},

@@ -1,7 +1,6 @@
 package bind
 
 import (
-	"encoding"
 	"fmt"
 	"reflect"
 	"strings"
@@ -67,10 +66,11 @@ func RowsOf(t reflect.Type, next func() (reflect.Value, bool), stop func()) (*Ro
 	return r, errjoin.Join(faults...)
 }
 
-// isOneValue reports whether a struct type is sent as one value.
+// isOneValue reports whether a struct type is sent as one value. One with a MarshalText
+// method, maybe of a struct that it embeds, and with fields is a row, as rowscan has it.
 func isOneValue(t reflect.Type) bool {
 	pointer := reflect.PointerTo(t)
-	return t == timeType || pointer.Implements(valuerType) || pointer.Implements(reflect.TypeFor[encoding.TextMarshaler]())
+	return t == timeType || pointer.Implements(valuerType) || pointer.Implements(marshalerType) && structfields.IsOpaque(t)
 }
 
 // snakeCase is FlightNo as flight_no, and HTTPPort as http_port.

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"math/big"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -237,4 +238,28 @@ func TestADecimalThatDoesNotFitItsColumnIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "row 1: field Price: is utf8, the rows before are int64")
 	_, _, err = rowsOf(t, price{decimals(t, "0."+strings.Repeat("0", 80)+"1")[0]})
 	require.ErrorContains(t, err, "row 0: field Price: ")
+}
+
+// Base has a MarshalText method from what it embeds.
+type Base struct {
+	time.Time `arrow:"created"`
+	By        string
+}
+
+// What rowscan reads as the columns of a row is sent as them, whatever methods it has.
+func TestAStructWithFieldsAndMarshalTextIsARow(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	rows, types, err := rowsOf(t, Base{at, "ann"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"created timestamp[us, tz=UTC]", "by utf8"}, types)
+	require.Equal(t, []map[string]any{{"created": at, "by": "ann"}}, rows)
+	type row struct {
+		Base
+		*netip.Addr
+		N int
+	}
+	addr := netip.MustParseAddr("::1")
+	rows, _, err = rowsOf(t, row{Base{at, "ann"}, &addr, 7}, row{Base{at, "bob"}, nil, 8})
+	require.NoError(t, err)
+	require.Equal(t, []map[string]any{{"created": at, "by": "ann", "addr": "::1", "n": int64(7)}, {"created": at, "by": "bob", "addr": nil, "n": int64(8)}}, rows)
 }

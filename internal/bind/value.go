@@ -23,13 +23,6 @@ type Value struct {
 	name string // of the parameter, or empty: it stands by its position
 }
 
-// list is a value of several, with the type of its elements, which a list without any
-// has as well.
-type list struct {
-	items   []Value
-	element arrow.DataType
-}
-
 // nullType is the type of NULLs of no type. Servers turn texts into whatever they need;
 // Arrow's own null type many do not know, and arrow-go itself takes its values for valid.
 var nullType arrow.DataType = arrow.BinaryTypes.String
@@ -51,7 +44,8 @@ const maxDepth = 32
 //   - a type with a Value method of database/sql is what that returns, also where it is a
 //     nil slice or map; as in database/sql, a nil pointer to such a type is NULL, and one
 //     whose pointer has the method is what that returns;
-//   - nil, nil pointers, nil slices and nil maps are NULL;
+//   - nil, nil pointers, nil slices and nil maps are NULL, and so is a struct of nothing but
+//     an embedded pointer from which it has its method, where that is nil;
 //   - time.Time, time.Duration and []byte are what they are, json.RawMessage is a text;
 //   - booleans, integers, floats and strings are what they are;
 //   - a type with MarshalText is its text: addresses of net/netip, for example, or
@@ -107,8 +101,8 @@ func valueOf(v any, depth int) (Value, error) {
 		return Value{}, nil
 	}
 	if valuer, ok := v.(driver.Valuer); ok {
-		inner, err := valuer.Value()
-		if err != nil {
+		inner, isNull, err := called(rv, valuer.Value)
+		if err != nil || isNull {
 			return Value{}, err
 		}
 		return valueOf(inner, depth+1)
@@ -155,7 +149,10 @@ func reflected(v reflect.Value, depth int) (Value, error) {
 		}
 	}
 	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
-		text, err := m.MarshalText()
+		text, isNull, err := called(v, m.MarshalText)
+		if isNull || isTextOfNil(v, text) {
+			return Value{}, err
+		}
 		return Value{v: string(text)}, err
 	}
 	if v.Kind() == reflect.Slice || v.Kind() == reflect.Array {
@@ -165,71 +162,6 @@ func reflected(v reflect.Value, depth int) (Value, error) {
 		return Value{}, fmt.Errorf("a value of type %s cannot be sent: a named parameter is a sql.Named(name, value), and json.RawMessage is sent as JSON", v.Type())
 	}
 	return Value{}, fmt.Errorf("a value of type %s cannot be sent: give one of its parts, or a record batch of Arrow", v.Type())
-}
-
-// listOf reads the elements of a slice or array, which must be of one type.
-func listOf(v reflect.Value, depth int) (Value, error) {
-	if isBytes(v.Type()) {
-		text := make([]byte, v.Len())
-		for i := range text { // whose own type may be another than byte
-			text[i] = byte(v.Index(i).Uint())
-		}
-		return Value{v: text}, nil
-	}
-	l := list{items: make([]Value, v.Len()), element: elementType(v.Type().Elem(), depth)}
-	known := false
-	for i := range l.items {
-		item, err := valueOf(v.Index(i).Interface(), depth+1)
-		if err != nil {
-			return Value{}, fmt.Errorf("element %d: %w", i, err)
-		}
-		l.items[i] = item
-		if item.v == nil {
-			continue
-		}
-		t := item.arrowType()
-		if known && !arrow.TypeEqual(t, l.element) {
-			return Value{}, fmt.Errorf("element %d is %v, the elements before it are %v: a list has elements of one type", i, t, l.element)
-		}
-		l.element, known = t, true
-	}
-	return Value{v: l}, nil
-}
-
-// isBytes reports whether a slice or array is a binary value. One whose elements have a
-// Value method is the list of what that returns.
-func isBytes(t reflect.Type) bool {
-	return t.Elem().Kind() == reflect.Uint8 && !t.Elem().Implements(valuerType)
-}
-
-// elementType is the type of the elements of a list that has none, or only NULLs. No
-// method of t is called, since it may not expect a zero value.
-func elementType(t reflect.Type, depth int) arrow.DataType {
-	if t.Kind() == reflect.Struct && t.PkgPath() == "database/sql" && t.NumField() == 2 {
-		return elementType(t.Field(0).Type, depth) // sql.Null and its like
-	}
-	if depth > maxDepth || t.Implements(valuerType) {
-		return nullType
-	}
-	switch t.Kind() {
-	case reflect.Pointer:
-		return elementType(t.Elem(), depth+1)
-	case reflect.Slice, reflect.Array:
-		switch {
-		case t == rawJSONType || t.Implements(marshalerType):
-			return nullType
-		case isBytes(t):
-			return arrow.BinaryTypes.Binary
-		default:
-			return arrow.ListOf(elementType(t.Elem(), depth+1))
-		}
-	case reflect.Struct:
-		if t != timeType {
-			return nullType
-		}
-	}
-	zero, _ := valueOf(reflect.Zero(t).Interface(), depth) // what cannot be sent is of no type
-	return zero.arrowType()
 }
 
 // arrowType is the type in which the value is sent.
@@ -283,16 +215,6 @@ func (v Value) AppendTo(b array.Builder) error {
 		return v.appendTo(b.(*array.ListBuilder))
 	default:
 		b.AppendNull()
-	}
-	return nil
-}
-
-func (l list) appendTo(b *array.ListBuilder) error {
-	b.Append(true)
-	for i, item := range l.items {
-		if err := item.AppendTo(b.ValueBuilder()); err != nil {
-			return fmt.Errorf("element %d: %w", i, err)
-		}
 	}
 	return nil
 }

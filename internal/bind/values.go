@@ -6,7 +6,7 @@
 //   - clock.go: times as dates and times of day
 //   - rows.go: structs as record batches
 //   - decimal.go: their columns of Decimals
-//   - value.go: which Go value is sent as which Arrow type
+//   - value.go, list.go, embedded.go: which Go value is sent as which Arrow type
 package bind
 
 import (

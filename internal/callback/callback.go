@@ -148,7 +148,8 @@ func EndsWithin(done <-chan struct{}, limit time.Duration) bool {
 
 // Within calls f on a goroutine of its own and waits for it, once ctx has ended no
 // longer than grace. When inTime is false, f goes on; what it then returns without an
-// error is given to late. end is called after all that. late and end may be nil.
+// error is given to late. end is called after all that. late and end may be nil. A panic or
+// Goexit in them when the caller has gone is nobody's, and goes no further.
 func Within[T any](ctx context.Context, grace time.Duration, f func() (T, error), late func(T), end func()) (a Attempt[T], inTime bool) {
 	if end == nil {
 		end = func() {}
@@ -159,11 +160,17 @@ func Within[T any](ctx context.Context, grace time.Duration, f func() (T, error)
 		return c.Attempt, true
 	}
 	go func() {
-		defer end()
+		defer contain(end)
 		<-c.Done
 		if c.Returned && c.Err == nil && late != nil {
-			late(c.Value)
+			contain(func() { late(c.Value) })
 		}
 	}()
 	return a, false
+}
+
+// contain calls f where nobody can be told of a panic in it.
+func contain(f func()) {
+	var a Attempt[struct{}]
+	a.Run(NoValue(func() error { f(); return nil }))
 }

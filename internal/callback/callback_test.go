@@ -104,3 +104,19 @@ func TestAWaitEndsWithWhatItWaitsForOrWithItsLimit(t *testing.T) {
 		require.Equal(t, 2*time.Second, time.Since(began))
 	})
 }
+
+// Nobody is there to be told how what is done with a late result has ended.
+func TestWhatIsDoneWithALateResultEndsNoProcess(t *testing.T) {
+	for _, ends := range []func(){func() { panic("x") }, runtime.Goexit} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			ended := false
+			_, inTime := Within(ctx, 0, func() (int, error) { time.Sleep(time.Second); return 7, nil }, func(int) { ends() }, func() { ended = true; ends() })
+			require.False(t, inTime)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.True(t, ended)
+		})
+	}
+}

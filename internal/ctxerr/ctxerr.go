@@ -3,21 +3,26 @@ package ctxerr
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
 // Of is nil while ctx lives, and then its error. Where the end had a cause of
 // its own (context.WithCancelCause and its like), errors.Is and errors.As find
-// both, and the text has both.
+// both, and the text has both. A cause that wraps that error is told alone.
 func Of(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {
 		return nil
 	}
-	if cause := context.Cause(ctx); cause != nil && cause != err { //nolint:errorlint // the same value means that there is no other cause
-		return &endedError{err, cause}
+	cause := context.Cause(ctx)
+	switch {
+	case cause == nil:
+		return err
+	case errors.Is(cause, err):
+		return cause
 	}
-	return err
+	return &endedError{err, cause}
 }
 
 type endedError struct{ err, cause error }

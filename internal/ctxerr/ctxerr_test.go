@@ -3,6 +3,7 @@ package ctxerr_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -26,6 +27,11 @@ func TestTheCauseOfAContextIsKept(t *testing.T) {
 	require.ErrorIs(t, err, why)
 	require.ErrorIs(t, err, ctxerr.Of(caused))
 	require.EqualError(t, err, "context canceled: shutting down")
+
+	over := fmt.Errorf("OpenTimeout is over: %w", context.DeadlineExceeded)
+	late, stop := context.WithTimeoutCause(t.Context(), -1, over)
+	defer stop()
+	require.Equal(t, over, ctxerr.Of(late))
 }
 
 func TestAnEndThatIsDueIsTheCallers(t *testing.T) {

@@ -37,13 +37,14 @@ type UnendedTx bool
 func (l *UnendedTx) Record(err error) { *l = err != nil }
 
 // RollBack rolls back what is left. It runs before the next statement, with its
-// context, so that the end of a transaction does not wait for a second answer.
+// context, so that the end of a transaction does not wait for a second answer. In a
+// session that is lost nothing is left, and the statement says so itself.
 func (l *UnendedTx) RollBack(ctx context.Context, s *session.SessionHandle) error {
 	if !*l {
 		return nil
 	}
 	err := s.Rollback(ctx)
-	if err != nil && !errors.Is(err, session.ErrNoTx) {
+	if err != nil && !errors.Is(err, session.ErrNoTx) && !errors.Is(err, backend.ErrSessionLost) {
 		return err
 	}
 	*l = false

@@ -12,7 +12,7 @@ type tally struct {
 	wanted  int // tickets on which callers wait
 	without int // members with such tickets that have no connection
 	waiting int // members whose callers wait, and not for their user's own bound
-	several int // members with more than one connection
+	several int // members with more than one connection, those apart that are overdue
 	unmet   int // connections below the floor
 }
 
@@ -25,7 +25,16 @@ func (t *tally) add(o tally, sign int) {
 }
 
 // keeps is what m has when what it gives up is gone.
-func (m *Member) keeps() int { return m.held - m.reclaims }
+func (m *Member) keeps() int { return m.held - m.reclaims - m.overdue }
+
+// poolSize is what m's pool may grow to now: no more than m keeps while it was asked for
+// what is in use. Zero: all that it has is to be replaced.
+func (m *Member) poolSize() int {
+	if m.shrunk {
+		return min(m.size, m.keeps())
+	}
+	return m.size
+}
 
 // full says that m's user has all that it may have, connections of superseded and of
 // removed pools included, for which the present pool does not ask.
@@ -56,6 +65,7 @@ func (s *Share) update(m *Member) {
 	setListed(s.holders, &m.holderEntry, m, m.joined && m.held > 0)
 	setListed(s.askOrder, &m.askEntry, m, m.joined && m.held > 0)
 	setListed(s.reclaimOrder, &m.reclaimEntry, m, m.reclaims > 0)
+	setListed(s.overdueOrder, &m.overdueEntry, m, m.overdue > 0)
 }
 
 // tallyOf is what m adds to sum. A member that has left adds nothing, and one that is
@@ -71,7 +81,7 @@ func (s *Share) tallyOf(m *Member) (t tally) {
 			t.without = 1
 		}
 	}
-	if m.held > 1 {
+	if m.held-m.overdue > 1 {
 		t.several = 1
 	}
 	t.unmet = max(0, s.floor-m.held)
@@ -106,21 +116,26 @@ func (s *Share) updateFloor() {
 }
 
 // setReclaims takes note of how many connections of m are coming, and how many of
-// those are in use. The caller holds mu, and calls update.
+// those are in use. The caller holds mu, and calls update. A pool that was made smaller
+// may grow again when nothing is asked of it any more.
 func (s *Share) setReclaims(m *Member, reclaims, loans int) {
 	invariant.Check(0 <= loans && loans <= reclaims, "%d loans are asked for, but %d connections in all", loans, reclaims)
 	s.reclaims += reclaims - m.reclaims
 	s.loanReclaims += loans - m.loanReclaims
 	m.reclaims, m.loanReclaims = reclaims, loans
-	if reclaims == 0 && m.shrunk {
+	if reclaims+m.overdue == 0 && m.shrunk {
 		m.shrunk = false
-		s.toRestore = append(s.toRestore, m)
+		s.toResize = append(s.toResize, m)
 	}
 }
 
 // reclaimed takes note that one connection less is coming from m. The caller holds mu.
-// The one that came is taken for an idle one, as long as such are coming.
+// The one that came is taken for an idle one, as long as such are coming, and for one
+// that is overdue when no other is coming.
 func (s *Share) reclaimed(m *Member) {
+	if m.reclaims == 0 {
+		m.overdue = max(0, m.overdue-1)
+	}
 	left := max(0, m.reclaims-1)
 	s.setReclaims(m, left, min(m.loanReclaims, left))
 	s.update(m)

@@ -18,5 +18,6 @@
 //	member    a user's part: admission, and what a pool tells
 //	dispatch  who gets a free slot; the passes over the policies
 //	reclaim   who gives up what, and when
+//	overdue   what is not given up in time
 //	account   what is known of members; ranking keeps their order
 package fairshare

@@ -37,17 +37,19 @@ type Member struct {
 	joined      bool
 	held        int
 	opening     int     // of held
+	unadmitted  int     // opens that Admit has refused, and of whose end NotOpened has not told
 	removedHeld int     // what the user's removed pools hold: it counts against size
 	successor   *Member // in whose removedHeld this one's are, where it has left
 	size        int     // what its pool may grow to when nothing is asked of it
 	tickets     []*ticket
 	counted     tally
 
-	// INVARIANT: 0 <= loanReclaims <= reclaims. Of less than nothing that is coming, a
-	// pass would ask for ever.
+	// INVARIANT: 0 <= loanReclaims <= reclaims, and reclaims + overdue <= held. Of less
+	// than nothing that is coming, a pass would ask for ever.
 	reclaims     int       // of held: what it gives up, now or as loans come back
 	loanReclaims int       // of reclaims: what is in use, and given up when it comes back
-	reclaimedAt  time.Time // when, the latest time
+	overdue      int       // of held, beside reclaims: what it gives up as well, but not in time, so that nobody counts on it
+	reclaimedAt  time.Time // when it was last asked for one, and not in vain
 	shrunk       bool      // its pool was resized for that
 	skipped      bool      // it had nothing to give in this pass
 	since        time.Time // of its latest grant, or of the latest time it was asked to make way
@@ -57,6 +59,7 @@ type Member struct {
 	richPlace             int  // in richest
 	holderEntry, askEntry *list.Element
 	reclaimEntry          *list.Element
+	overdueEntry          *list.Element
 }
 
 // ticket is an open that waits for its slot. ready is closed outside the lock, after
@@ -101,6 +104,7 @@ func (m *Member) Leave() {
 	if m.held > 0 {
 		s.removed[m.name] = append(s.removed[m.name], m)
 	}
+	m.overdue = 0
 	s.setReclaims(m, 0, 0)
 	s.update(m)
 	s.updateFloor()
@@ -123,8 +127,8 @@ func (s *Share) releaseRemoved(m *Member) {
 }
 
 // Admit waits for a slot for an open, until ctx ends. The caller tells with Opened or
-// NotOpened how the open has ended, and releases the slot when the connection is closed
-// or there is none. A slot that is granted at the moment when ctx ends is given back,
+// NotOpened how the open has ended, also where that is by an error of Admit, and releases
+// the slot when the connection is closed or there is none. A slot that is granted at the moment when ctx ends is given back,
 // as an open that took no time. The error is a NotAdmittedError, and release is then
 // nil.
 func (m *Member) Admit(ctx context.Context) (release func(), err error) {
@@ -142,6 +146,7 @@ func (m *Member) Admit(ctx context.Context) (release func(), err error) {
 	case <-ctx.Done():
 		s.mu.Lock()
 		granted := t.granted
+		m.unadmitted++
 		if !granted {
 			s.dropTicket(t)
 		}
@@ -199,11 +204,17 @@ func (m *Member) Opened(took time.Duration) {
 	s.dispatchAndUnlock()
 }
 
-// NotOpened takes note that an open that was granted has brought no connection: the
-// member that AllowOne named may have another.
+// NotOpened takes note that an open has brought no connection: the member that AllowOne
+// named may have another. Who calls it may not know whether the open was granted, so that
+// as many calls as opens were not admitted change nothing.
 func (m *Member) NotOpened() {
 	s := m.share
 	s.mu.Lock()
+	if m.unadmitted > 0 {
+		m.unadmitted--
+		s.mu.Unlock()
+		return
+	}
 	if s.lastProbing == m {
 		s.probing = m
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/flightpool/flightpool/internal/fairshare"
 )
 
-// Users come and go, and want more or less; bounds change, opens fail, and the gate is
-// shut. Every grant is within the bounds (user.admitted), and once nothing has changed
+// Users come and go, and want more or less; they keep connections for long; bounds change,
+// also in the midst of a pass; opens fail, and the gate is shut. Every grant is within the bounds (user.admitted), and once nothing has changed
 // for a while, the division is max-min fair.
 func TestTheDivisionIsMaxMinFairWhateverWentBefore(t *testing.T) {
 	for seed := range uint64(16) {
@@ -33,7 +33,8 @@ func TestTheDivisionIsMaxMinFairWhateverWentBefore(t *testing.T) {
 				}
 				w.gate(false)
 				w.fail(0)
-				time.Sleep(2200 * time.Millisecond)
+				w.calm()
+				time.Sleep(longestHold + 2200*time.Millisecond)
 				for range 10 {
 					time.Sleep(7 * time.Millisecond)
 					synctest.Wait()
@@ -55,7 +56,7 @@ func (w *world) randomSize() int { return 1 + w.rnd.IntN(8) }
 // change does one thing.
 func (w *world) change() {
 	synctest.Wait() // what has been granted is counted
-	switch n := len(w.users); w.rnd.IntN(16) {
+	switch n := len(w.users); w.rnd.IntN(19) {
 	case 0, 13:
 		if w.rnd.IntN(3) == 0 {
 			w.succeed()
@@ -69,6 +70,7 @@ func (w *world) change() {
 		if n > 0 {
 			u := w.users[w.rnd.IntN(n)]
 			want := u.demand
+			w.noteChange()
 			w.leave(slices.Index(w.users, u))
 			w.join(u.name, u.bound).want(want)
 		}
@@ -82,11 +84,54 @@ func (w *world) change() {
 		w.fail(w.rnd.IntN(50))
 	case 6:
 		w.gate(w.rnd.IntN(2) == 0)
+	case 14:
+		if n > 0 {
+			w.cross(w.users[w.rnd.IntN(n)])
+		}
+	case 15:
+		if n > 0 {
+			w.users[w.rnd.IntN(n)].keepFor(time.Duration(w.rnd.Int64N(int64(longestHold))))
+		}
+	case 16:
+		w.slow(time.Duration(w.rnd.IntN(2)*w.rnd.IntN(300))*time.Millisecond, time.Duration(w.rnd.IntN(2)*w.rnd.IntN(10))*time.Millisecond)
 	default:
 		if n > 0 {
 			w.users[w.rnd.IntN(n)].want([]int{0, 1, 3, 20}[w.rnd.IntN(4)])
 		}
 	}
+}
+
+// cross has what users may have, and perhaps the bounds, changed just before a user's pool
+// is next resized by the share.
+func (w *world) cross(u *user) {
+	b, sizes := w.randomBounds(), map[*user]int{u: w.randomSize()}
+	all := w.rnd.IntN(2) == 0
+	if all {
+		for _, o := range w.users {
+			sizes[o] = w.randomSize()
+		}
+	}
+	w.setCrossing(u, func() {
+		w.noteChange()
+		if all {
+			w.setBounds(b)
+		}
+		for o, n := range sizes {
+			o.Member.Resize(n)
+			o.setBound(n)
+			o.setSize(n)
+		}
+		w.share.Dispatch()
+	})
+}
+
+// calm ends what makes the division come later.
+func (w *world) calm() {
+	for _, u := range w.users {
+		u.keepFor(0)
+		w.setCrossing(u, nil)
+	}
+	w.slow(0, 0)
 }
 
 // gate shuts the gate or opens it. From when it is shut until it is opened, there is
@@ -139,6 +184,9 @@ func (w *world) checkDivision() {
 			continue
 		}
 		assert.True(w.t, all+unmet >= limit || w.opens > 0, "%s wants more, and %d of %d are in use, %d reserved", u.name, all, limit, unmet)
+		if all+unmet < w.bounds.Max+w.bounds.Overflow && w.opens >= w.bounds.MaxOpening {
+			continue // there is room, and the next open is its
+		}
 		for _, o := range w.users {
 			assert.LessOrEqual(w.t, o.held, max(floor, u.held+1), "%s has %d, and %s more", u.name, u.held, o.name)
 			assert.LessOrEqual(w.t, o.held, max(floor, o.demand), "%s has what %s wants", o.name, u.name)

@@ -6,7 +6,7 @@ import "time"
 // on with the others the next time, since who was asked moves to the end of the order.
 const (
 	recheckEvery   = 100 * time.Millisecond
-	reclaimTimeout = time.Second // until another user is asked instead
+	reclaimTimeout = time.Second // until another user is asked as well
 	maxAsks        = 64          // users who are asked for idle connections in one pass
 	maxRichestAsks = 8           // of those who keep most, when overflow ends
 )
@@ -45,6 +45,7 @@ type policy func(s *Share, st *step, now time.Time) bool
 //	                while nobody has two
 //
 // What is in use is given up when it comes back, before its own user's next caller.
+// What has not come in reclaimTimeout is not counted on any more: see forgetReclaims.
 // After the first two a reason is a user whose callers wait for a slot that is not
 // free, and for more of them than are coming already.
 var policies = []policy{shrinkToBound, endOverflow, idleForStarving, equalize, coldForWaiting, rotate}
@@ -140,14 +141,15 @@ func (s *Share) nextHolder(m *Member, keeps int, left *int) *Member {
 // step is what is to be done to pools next. It is planned under the lock and run
 // without it.
 type step struct {
-	restore []*Member // let grow again
-	sizes   []int     // to these
-	refuse  []*Member // fail those who wait
+	resize []*Member // give their pools other sizes
+	sizes  []int     // these
+	refuse []*Member // fail those who wait
 
 	from   *Member // reclaim one idle connection of this one
+	at     time.Time
 	unused time.Duration
 	loan   bool // if it has none, one that is in use, when it comes back
-	size   int
+	size   int  // of its pool then; zero: all are replaced
 	skips  bool // if it has none, it is not asked again in this pass
 }
 
@@ -156,10 +158,10 @@ func (s *Share) next(now time.Time) (st step) {
 	// INVARIANT: what is asked for is not taken back while there is a reason to
 	// ask for it again: else a pass would not end.
 	s.forgetReclaims(now, s.poorest() == nil && s.held <= s.bounds.Max+s.bounds.Overflow)
-	for _, m := range s.toRestore {
-		st.restore, st.sizes = append(st.restore, m), append(st.sizes, m.size)
+	for _, m := range s.toResize {
+		st.resize, st.sizes = append(st.resize, m), append(st.sizes, m.poolSize())
 	}
-	s.toRestore = s.toRestore[:0]
+	s.toResize = s.toResize[:0]
 	for _, applies := range policies {
 		if applies(s, &st, now) {
 			return st
@@ -180,31 +182,14 @@ func (s *Share) reclaim(st *step, v *Member, unused time.Duration, loan bool, no
 		asks++
 	}
 	s.setReclaims(v, v.reclaims+1, asks)
-	v.reclaimedAt = now
-	st.from, st.unused, st.loan, st.size = v, unused, loan, v.keeps()
-	v.shrunk = v.shrunk || loan && st.size > 0
-	s.update(v)
-	s.reclaimOrder.MoveToBack(v.reclaimEntry)
-	return true
-}
-
-// forgetReclaims lets those grow again who did not give up in reclaimTimeout what they
-// were asked for, or all of them when nobody needs it any more. The caller holds mu.
-// Their pools get their sizes back in the next step, and somebody else is asked.
-func (s *Share) forgetReclaims(now time.Time, all bool) {
-	for e := s.reclaimOrder.Front(); e != nil; {
-		m := e.Value.(*Member) //nolint:forcetypeassert // as above
-		e = e.Next()
-		switch {
-		case now.Sub(m.reclaimedAt) >= reclaimTimeout:
-			s.setReclaims(m, 0, 0)
-		case all && m.loanReclaims > 0:
-			s.setReclaims(m, m.reclaims-m.loanReclaims, 0)
-		case !all:
-			return // the others were asked later
-		}
-		s.update(m)
+	st.at = now
+	st.from, st.unused, st.loan = v, unused, loan
+	if v.keeps() > 0 {
+		v.shrunk = v.shrunk || loan
+		st.size = v.poolSize()
 	}
+	s.update(v)
+	return true
 }
 
 // unservable finds, under FailFast, those whose callers wait although nothing is
@@ -234,8 +219,8 @@ func (st *step) done() bool { return st.from == nil }
 // one in use will be. The size is what the pool keeps once all that is asked for has
 // gone, so that the next connection that comes back is closed instead of lent.
 func (st *step) run() (closes, asked bool) {
-	for i, m := range st.restore {
-		m.pool.Resize(st.sizes[i])
+	for i, m := range st.resize {
+		m.setPoolSize(st.sizes[i])
 	}
 	for _, m := range st.refuse {
 		m.pool.Refuse()
@@ -244,28 +229,61 @@ func (st *step) run() (closes, asked bool) {
 	case st.from == nil:
 	case st.from.pool.Yield(1, st.unused) > 0:
 		return true, false
-	case st.loan && st.size > 0:
-		st.from.pool.Resize(st.size)
-		return false, true
 	case st.loan:
-		st.from.pool.Replace() // no pool is smaller than one
+		st.from.setPoolSize(st.size)
 		return false, true
 	}
 	return false, false
 }
 
-// correct corrects what next has counted on. The caller holds mu.
+// setPoolSize has a pool keep no more than so many. It is called without the lock.
+func (m *Member) setPoolSize(n int) {
+	if n > 0 {
+		m.pool.Resize(n)
+		return
+	}
+	m.pool.Replace() // no pool is smaller than one
+}
+
+// correct corrects what next has counted on. The caller holds mu. What was asked for in vain
+// does not put off the time at which what was asked for before is overdue.
 func (s *Share) correct(st step, closes, asked bool) {
 	v := st.from
-	switch {
-	case v == nil:
-	case closes && st.loan: // it was not needed
-		s.setReclaims(v, v.reclaims, max(0, v.loanReclaims-1))
-	case !closes && !asked:
+	for i, m := range st.resize {
+		s.checkSize(m, st.sizes[i])
+	}
+	if asked && st.size > 0 {
+		s.checkSize(v, st.size)
+	}
+	if v == nil {
+		return
+	}
+	if !closes && !asked {
 		if st.skips {
 			v.skipped = true
 			s.skipped = append(s.skipped, v)
 		}
 		s.reclaimed(v)
+		return
+	}
+	v.reclaimedAt = st.at
+	if v.reclaimEntry != nil { // else Set has forgotten it meanwhile, or it has come
+		s.reclaimOrder.MoveToBack(v.reclaimEntry)
+	}
+	if closes && st.loan { // one in use was not needed
+		s.setReclaims(v, v.reclaims, max(0, v.loanReclaims-1))
+	}
+	if closes && v.poolSize() == 0 && v.loanReclaims+v.overdue > 0 { // its pool was made as small as one
+		s.toResize = append(s.toResize, v)
+	}
+}
+
+// checkSize has a pool resized once more whose size was to be another one by the time it
+// was set: a change of sizes may have come in between, and its own size before this one.
+// The caller holds mu.
+func (s *Share) checkSize(m *Member, size int) {
+	if m.joined && m.poolSize() != size {
+		s.toResize = append(s.toResize, m)
+		s.repeat = true
 	}
 }

@@ -52,7 +52,8 @@ type Share struct {
 	holders        *list.List // members with connections, the latest grant last
 	askOrder       *list.List // the same, in the order in which they are asked for idle ones
 	reclaimOrder   *list.List // members that are giving up connections, the latest asked last
-	toRestore      []*Member  // whose pools may grow again
+	overdueOrder   *list.List // members that have not given up in time what they were asked for
+	toResize       []*Member  // whose pools have not the size that they should have
 	skipped        []*Member  // that are not in richest for the rest of the pass
 
 	coldAsks, idleAsks     int // how many of askOrder the pass may yet ask
@@ -70,7 +71,7 @@ type Share struct {
 
 // New makes a share without members.
 func New(b Bounds) *Share {
-	s := &Share{members: map[*Member]struct{}{}, removed: map[string][]*Member{}, holders: list.New(), askOrder: list.New(), reclaimOrder: list.New()}
+	s := &Share{members: map[*Member]struct{}{}, removed: map[string][]*Member{}, holders: list.New(), askOrder: list.New(), reclaimOrder: list.New(), overdueOrder: list.New()}
 	// Who is full comes last, so that the first tells whether anybody can be served. Of
 	// members with as many connections, the one whose open has waited longest is first.
 	poorer := func(a, b *Member) bool {
@@ -97,11 +98,11 @@ func (s *Share) Set(b Bounds) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for m := range s.members { // their pools get their sizes anew, by the caller
-		m.shrunk = false
+		m.shrunk, m.overdue = false, 0
 		s.setReclaims(m, 0, 0)
 		s.update(m)
 	}
-	s.toRestore = nil
+	s.toResize = nil
 	s.bounds = b
 	s.updateFloor()
 	s.heldChanged()
@@ -141,6 +142,13 @@ func (s *Share) Stop() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
+}
+
+// Ended says that the share was stopped and that all its slots are free.
+func (s *Share) Ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped && s.held == 0
 }
 
 // Succeed lets the slots of another share of the same server count here until they are

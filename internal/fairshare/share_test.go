@@ -200,3 +200,166 @@ func TestOverflowEndsAmongManyWhoseConnectionsAreInUse(t *testing.T) {
 		w.end()
 	})
 }
+
+// A pool whose size was set anew after the share had asked it for a connection in use is asked
+// again, however often others are asked for an idle one meanwhile.
+func TestWhatAChangeOfSizesHasUndoneIsAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, fairshare.Bounds{Max: 3, MaxOpening: 3})
+		rich, other, poor := w.join("rich", 4), w.join("other", 1), w.join("poor", 4)
+		other.want(3)
+		time.Sleep(holdTime)
+		rich.want(6)
+		time.Sleep(10 * holdTime)
+		require.Equal(t, []int{2, 1}, holds(rich, other))
+		poor.want(1)
+		synctest.Wait()
+		require.Equal(t, 1, rich.size, "it is asked for one")
+		rich.setSize(4)
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, []int{1, 1, 1}, holds(rich, other, poor))
+		w.end()
+	})
+}
+
+// A change of sizes that comes while the share is about to make a pool smaller, or to let it
+// grow again, is the one that holds.
+func TestAChangeOfSizesThatCrossesAnAskHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, fairshare.Bounds{Max: 4, MaxOpening: 4})
+		rich, poor := w.join("rich", 4), w.join("poor", 4)
+		rich.want(4)
+		time.Sleep(10 * holdTime)
+		rich.crossing = func() { w.set(fairshare.Bounds{Max: 12, MaxOpening: 4}, func() int { return 6 }) }
+		rich.want(6)
+		poor.want(1)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []int{6, 1}, holds(rich, poor))
+		w.end()
+	})
+}
+
+// Users whose callers keep their connections do not keep those of others from who has none.
+func TestWhoKeepsConnectionsForLongIsNotTheOnlyOneWhoIsAsked(t *testing.T) {
+	for _, held := range [][]int{{2, 2, 2}, {3, 2, 2}, {2, 1, 1}, {2, 2, 1, 1}, {1, 1, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 1, fairshare.Bounds{Max: 20, MaxOpening: 4})
+			bound := time.Second
+			for i, n := range held {
+				u := w.join(fmt.Sprint("user", i), n)
+				if i < len(held)-1 {
+					u.keepFor(time.Hour)
+					bound += time.Duration(n) * 1100 * time.Millisecond
+				}
+				u.want(n + 1)
+			}
+			time.Sleep(10 * holdTime)
+			w.set(fairshare.Bounds{Max: len(held) + held[0] + held[1] - 2, MaxOpening: 4}, func() int { return 5 })
+			require.Equal(t, held, holds(w.users...))
+			poor := w.join("poor", 4)
+			poor.want(1)
+			time.Sleep(10 * time.Second)
+			require.Less(t, poor.waited(), bound, "each that is kept is waited for once")
+			require.Less(t, time.Since(poor.lastServed()), time.Second)
+			for _, u := range w.users {
+				u.keepFor(0)
+				u.want(0)
+			}
+			time.Sleep(time.Hour)
+			w.end()
+		})
+	}
+}
+
+// Who was asked for connections that do not come back is not kept from more, when others have
+// more by then.
+func TestWhatIsOverdueIsForgottenWhenOthersHaveMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, fairshare.Bounds{Max: 12, MaxOpening: 12})
+		long, a, b := w.join("long", 12), w.join("a", 12), w.join("b", 12)
+		w.join("poor", 12)
+		long.keepFor(time.Hour)
+		long.want(5)
+		a.want(4)
+		b.want(3)
+		time.Sleep(10 * holdTime)
+		require.Equal(t, []int{5, 4, 3, 0}, holds(w.users...))
+		for _, u := range w.users[1:] {
+			u.want(12)
+		}
+		time.Sleep(5 * time.Second)
+		require.Equal(t, 5, holds(long)[0])
+		a.want(0)
+		b.want(0)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, []int{5, 0, 0, 7}, holds(w.users...))
+		long.want(8)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, []int{6, 0, 0, 6}, holds(w.users...))
+		for _, u := range w.users {
+			u.keepFor(0)
+			u.want(0)
+		}
+		time.Sleep(time.Hour)
+		w.end()
+	})
+}
+
+// The pool of a member tells of the end of every open, and not whether it had a slot.
+func TestAnOpenThatWasNeverAdmittedEndsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, fairshare.Bounds{Max: 3, MaxOpening: 1})
+		a, b, c := w.join("a", 3), w.join("b", 3), w.join("c", 3)
+		release, err := a.Admit(t.Context())
+		require.NoError(t, err)
+		late := func() context.Context {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		_, err = b.Admit(late())
+		require.ErrorAs(t, err, new(fairshare.NotAdmittedError))
+		b.NotOpened()
+		_, err = c.Admit(late())
+		require.ErrorAs(t, err, new(fairshare.NotAdmittedError), "a's open is under way")
+		c.NotOpened()
+		a.NotOpened()
+		release()
+		for _, u := range w.users {
+			again, err := u.Admit(t.Context())
+			require.NoError(t, err)
+			again()
+			u.NotOpened()
+		}
+		w.end()
+	})
+}
+
+// Who is to give up all that it has keeps none of it, also where it was first asked for all but
+// one: no pool is smaller than one, and what came back last stayed there, out of count.
+func TestWhoGivesUpAllKeepsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, fairshare.Bounds{Max: 3, MaxOpening: 3})
+		rich, poor := w.join("rich", 3), w.join("poor", 3)
+		rich.keepFor(2 * time.Second)
+		rich.want(2)
+		time.Sleep(holdTime)
+		rich.keepFor(100 * time.Millisecond)
+		rich.want(3)
+		time.Sleep(holdTime)
+		w.set(fairshare.Bounds{Max: 1, MaxOpening: 3}, func() int { return 3 })
+		synctest.Wait()
+		require.Equal(t, 1, rich.size, "it is asked for two that are in use")
+		rich.want(0)
+		rich.setSize(3)
+		poor.want(1)
+		time.Sleep(200 * time.Millisecond)
+		require.Equal(t, []int{2, 0}, holds(rich, poor), "the third was idle, and is taken as well")
+		time.Sleep(5 * time.Second)
+		require.Equal(t, []int{0, 1}, holds(rich, poor))
+		require.Less(t, time.Since(poor.lastServed()), time.Second)
+		w.end()
+	})
+}

@@ -23,6 +23,9 @@ func CheckParams(want *arrow.Schema, params arrow.RecordBatch) error {
 	if params.NumRows() == 0 {
 		return errors.New("the parameters have no rows")
 	}
+	if params.NumCols() == 0 && params.NumRows() > 1 { // which servers take for none
+		return fmt.Errorf("the parameters have %d rows and no column", params.NumRows())
+	}
 	if want == nil || want.NumFields() == 0 {
 		return nil
 	}

@@ -268,6 +268,15 @@ func TestParametersAreCountedWhereTheServerSaysHowMany(t *testing.T) {
 	require.ErrorContains(t, CheckParams(nil, none), "no rows")
 }
 
+// Servers take rows without columns for no parameters, and run the statement once.
+func TestRowsWithoutColumnsAreNoExecutions(t *testing.T) {
+	rows := func(n int64) arrow.RecordBatch { return array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, n) }
+	require.NoError(t, CheckParams(nil, rows(1)))
+	for _, told := range []*arrow.Schema{nil, arrow.NewSchema(nil, nil)} {
+		require.ErrorContains(t, CheckParams(told, rows(3)), "the parameters have 3 rows and no column")
+	}
+}
+
 func TestWhatCanBeSentIsLookedForEverywhere(t *testing.T) {
 	inner := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}
 	outer := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: inner}

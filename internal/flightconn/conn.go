@@ -160,16 +160,35 @@ func (c *Conn) close() error {
 // abandon closes a connection that did not come about. Servers that tie a session to a
 // token, a cookie or a header keep it for minutes to hours after its transport, so that opens
 // which take longer than they may would leave one each. The caller does not wait for the server's
-// answer, the endpoint's Close does.
-func (c *Conn) abandon() {
+// answer, the endpoint's Close does. Until closed is closed there is a connection; nil: there is none.
+func (c *Conn) abandon() (closed <-chan struct{}) {
 	if !c.mayHaveSession || !c.hasOwnSession() || c.Lost() != nil || !c.transport.hasSocket() || !c.endpoint.abandoned.Add() {
 		c.transport.closeWithin(errClosed, 0)
-		return
+		return nil
 	}
-	callback.Go(func() (struct{}, error) {
+	closing := callback.Go(func() (struct{}, error) {
 		defer c.endpoint.abandoned.Done()
 		return struct{}{}, c.Close()
 	})
+	return closing.Done
+}
+
+// unclosedError is the error of an open whose connection is being closed behind its caller.
+type unclosedError struct {
+	err    error
+	closed <-chan struct{}
+}
+
+func (e *unclosedError) Error() string { return e.err.Error() }
+func (e *unclosedError) Unwrap() error { return e.err }
+
+// StillClosing tells the end of the connection of an Open that has failed in err, which counts until then; nil: there
+// is none.
+func StillClosing(err error) (closed <-chan struct{}) {
+	if unclosed := (*unclosedError)(nil); errors.As(err, &unclosed) {
+		return unclosed.closed
+	}
+	return nil
 }
 
 // hasOwnSession reports whether what names the session is this connection's alone, and outlives

@@ -24,22 +24,23 @@ import (
 // whose cause is what the server or the network said.
 //
 // An Open that fails closes its transport, and behind its caller ends the session that
-// the first round trip may have begun (abandon). ctx bounds the open alone: the connection
-// lives on when it ends.
+// the first round trip may have begun (abandon), of which StillClosing tells the end. ctx bounds the
+// open alone: the connection lives on when it ends.
 //
 // It may be called from many goroutines at once. ctx is that of the pool's
 // open, not of the caller who waits for a connection.
-func (e *Endpoint) Open(ctx context.Context) (backend.Conn, error) {
+func (e *Endpoint) Open(ctx context.Context) (_ backend.Conn, err error) {
 	c := &Conn{endpoint: e, id: newIdentity(&e.cfg)}
 	r := &rpcCall{conn: c, op: "Open", caller: ctx}
-	var err error
 	if c.transport, err = newTransport(&e.cfg); err != nil {
 		return nil, r.newError(backend.StageDial, backend.FaultUsage, err)
 	}
 	established := false
 	defer func() {
 		if !established { // also when an interceptor of the user's panics or ends the goroutine
-			c.abandon()
+			if closed := c.abandon(); closed != nil && err != nil {
+				err = &unclosedError{err, closed}
+			}
 		}
 	}()
 	if err := c.transport.connect(ctx, &e.cfg); err != nil {

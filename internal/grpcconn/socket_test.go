@@ -48,6 +48,7 @@ func listen(t *testing.T, serve func(net.Conn)) (dial func() (*Conn, chan error)
 }
 
 func TestAReadThatFailsSaysWhy(t *testing.T) {
+	open := make(chan struct{}) // New would tell of a reset that it sees
 	dial := listen(t, func(c net.Conn) {
 		_, _ = io.ReadFull(c, make([]byte, len(clientPreface)))
 		framer := http2.NewFramer(nil, c)
@@ -56,10 +57,12 @@ func TestAReadThatFailsSaysWhy(t *testing.T) {
 				break
 			}
 		}
+		<-open
 		_ = c.(*net.TCPConn).SetLinger(0)
 		_ = c.Close()
 	})
 	c, reads := dial()
+	close(open)
 	require.ErrorIs(t, <-reads, syscall.ECONNRESET)
 	<-c.ended
 	require.ErrorIs(t, c.Err(), syscall.ECONNRESET)

@@ -72,7 +72,7 @@ func orOff[T int | time.Duration](v T) T {
 }
 
 // NeverOff is read for fields that cannot be turned off; fault says so.
-func NeverOff[T int | time.Duration](read func(string) (T, error), fault string) func(string) (T, error) {
+func NeverOff[T int | float64 | time.Duration](read func(string) (T, error), fault string) func(string) (T, error) {
 	return func(text string) (T, error) {
 		v, err := read(text)
 		if err == nil && v < 0 {

@@ -54,6 +54,21 @@ func unquote(name string) string {
 // looked for.
 var namespaceSettings = map[string]bool{"schema": true, "search_path": true, "catalog": true, "database": true, "current_schema": true, "current_catalog": true}
 
+// settingAliases are the other names of settings of DuckDB's that have several.
+var settingAliases = map[string]string{
+	"max_memory": "memory_limit", "worker_threads": "threads", "wal_autocheckpoint": "checkpoint_threshold", "null_order": "default_null_order",
+	"username": "user",
+}
+
+// SettingKey is Key of a setting: the same for all names that servers have for it.
+func (e Effect) SettingKey() string {
+	key := e.Key()
+	if name, ok := settingAliases[key]; ok {
+		return name
+	}
+	return key
+}
+
 // linkedSettings are settings of DuckDB's that change others, also when they are put
 // back.
 var linkedSettings = map[string]bool{"enable_http_logging": true, "progress_bar_time": true}

@@ -96,11 +96,14 @@ func takesFromSequence(toks []token, i int) bool {
 	}
 }
 
-// queryFunctionEffects tells what DuckDB's query(…), which runs a text, does. A list of columns
-// is none: INSERT INTO query (a, b).
+// queryFunctionEffects tells what DuckDB's query(…), which runs a text, does. The text may be a quoted
+// name, too. A list of columns is none: INSERT INTO query (a, b).
 func queryFunctionEffects(args []token) (left []Effect, changes bool) {
-	if len(args) > 0 && args[0].kind == stringToken && closingParen(args[:min(len(args), 2)], 0) == 1 {
+	if len(args) > 0 && (args[0].kind == stringToken || args[0].kind == quotedToken) && closingParen(args[:min(len(args), 2)], 0) == 1 {
 		s := Parse(unquote(args[0].text))
+		if args[0].kind == quotedToken && (len(s.Statements) == 0 || !s.Statements[0].KnownVerb) {
+			return nil, false // a column
+		}
 		return s.Effects(), !s.ReadOnly()
 	}
 	for _, t := range args {

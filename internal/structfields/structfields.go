@@ -41,6 +41,26 @@ func Of(t reflect.Type, isValue func(reflect.Type) bool) ([]Field, error) {
 	return fields, errjoin.Join(w.faults...)
 }
 
+// IsOpaque reports whether t is a struct of which nobody else can set a field. With methods
+// that read and write its text such a one is a value; with fields to set, it is a row.
+func IsOpaque(t reflect.Type) bool {
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	for i := range t.NumField() {
+		if t.Field(i).IsExported() {
+			return false
+		}
+	}
+	return true
+}
+
+// IsEmbeddedPointer reports whether t is a struct of nothing but an embedded pointer, from
+// which it has its methods: nil, it stands for NULL.
+func IsEmbeddedPointer(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && t.NumField() == 1 && t.Field(0).Anonymous && t.Field(0).Type.Kind() == reflect.Pointer
+}
+
 // walk collects the fields of a struct type. It is used for one call of Of.
 type walk struct {
 	isValue func(reflect.Type) bool

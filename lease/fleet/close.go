@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/internal/fifo"
 )
@@ -36,7 +37,7 @@ func (l *Leases) Close(ctx context.Context) error {
 	select {
 	case <-l.allReleased: // also when ctx had ended before
 	default:
-		inUse = &lease.Error{Budget: l.cfg.Budget, Reason: lease.ErrInUse, Limit: l.cfg.Limit, Err: context.Cause(ctx)}
+		inUse = &lease.Error{Budget: l.cfg.Budget, Reason: lease.ErrInUse, Limit: l.cfg.Limit, Err: ctxerr.Of(ctx)}
 	}
 	// One call ends the goroutines and gives the leases back. Another waits for the same
 	// connections, and tells of them.

@@ -2,11 +2,11 @@ package fleet
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/lease"
 )
 
@@ -158,7 +158,7 @@ func (c *Config) validate() error {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	return errors.Join(
+	return errjoin.Join(
 		errUnless(c.Budget != "", "Config.Budget is empty"),
 		errUnless(c.Limit > 0 && c.Limit <= limitBound, "Config.Limit is %d, must be positive, and at most %d", c.Limit, limitBound),
 		errUnless(c.Want >= 0, "Config.Want is %d, must not be negative", c.Want),
@@ -188,7 +188,7 @@ func (c *LimiterConfig) validate() error {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	return errors.Join(
+	return errjoin.Join(
 		errUnless(c.Budget != "", "LimiterConfig.Budget is empty"),
 		errUnless(lease.CheckRate(c.Rate) == nil, "LimiterConfig.Rate is %v, must be finite and at least %v", c.Rate, lease.MinRate),
 		errUnless(c.Burst >= 10, "LimiterConfig.Burst is %d, must be at least 10", c.Burst),

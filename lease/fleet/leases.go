@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/taskgroup"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/internal/fifo"
@@ -73,7 +75,7 @@ func open(ctx context.Context, store Store, cfg Config, clock func() instant) (*
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, errors.Join(context.Cause(ctx), err)
+		return nil, errjoin.Join(ctxerr.Of(ctx), err)
 	}
 	if err != nil {
 		l.updateState(func() { l.state.degraded, l.state.cause = true, err })
@@ -94,7 +96,7 @@ func (l *Leases) Acquire(ctx context.Context) (func(), error) {
 		case l.closed:
 			refusal = l.fail(lease.ErrClosed, nil)
 		case ended:
-			refusal = l.fail(lease.ErrLimit, context.Cause(ctx))
+			refusal = l.fail(lease.ErrLimit, ctxerr.Of(ctx))
 		default:
 			ticket = l.waiting.Join() // answered by updateState if there is room
 		}
@@ -119,13 +121,13 @@ func (l *Leases) Acquire(ctx context.Context) (func(), error) {
 
 // endWait ends a wait whose ctx ended. A lease granted meanwhile goes back.
 func (l *Leases) endWait(ctx context.Context, ticket *fifo.Ticket) error {
-	cause := context.Cause(ctx)
+	ended := ctxerr.Of(ctx)
 	var left bool
 	var err error
 	l.updateState(func() {
 		left = l.waiting.Leave(ticket)
 		l.counts.Denied++
-		err = l.fail(lease.ErrLimit, errors.Join(cause, l.state.cause))
+		err = l.fail(lease.ErrLimit, errjoin.Join(ended, l.state.cause))
 	})
 	if !left && <-ticket.Answered() == nil {
 		l.release()

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/internal/fifo"
 )
@@ -68,7 +70,7 @@ func openLimiter(ctx context.Context, store Store, cfg LimiterConfig, rules test
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, errors.Join(context.Cause(ctx), err)
+		return nil, errjoin.Join(ctxerr.Of(ctx), err)
 	}
 	if err != nil {
 		l.noteResult(err, true)
@@ -100,7 +102,7 @@ func (l *Limiter) Wait(ctx context.Context) error {
 // any more, and that the Fallback is to be asked.
 func (l *Limiter) wait(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return l.fail(lease.ErrLimit, context.Cause(ctx))
+		return l.fail(lease.ErrLimit, ctxerr.Of(ctx))
 	}
 	l.mu.Lock()
 	switch {
@@ -126,7 +128,7 @@ func (l *Limiter) wait(ctx context.Context) error {
 	if !l.waiting.Leave(ticket) {
 		l.stats.Dropped++ // a permit came with the end of ctx, and is spent
 	}
-	return l.fail(lease.ErrLimit, errors.Join(context.Cause(ctx), l.stats.Cause))
+	return l.fail(lease.ErrLimit, errjoin.Join(ctxerr.Of(ctx), l.stats.Cause))
 }
 
 // fallback is the Fallback's answer to one caller: none, one of this process's own

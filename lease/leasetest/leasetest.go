@@ -38,44 +38,6 @@ func Leases(t *testing.T, open func(t *testing.T, limit int) lease.Leases) {
 	}
 }
 
-const limit = 3
-
-func acquire(t *testing.T, l lease.Leases) func() {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	release, err := l.Acquire(ctx)
-	require.NoError(t, err)
-	return release
-}
-
-func refused(t *testing.T, l lease.Leases) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), brief)
-	defer cancel()
-	_, err := l.Acquire(ctx)
-	require.ErrorIs(t, err, lease.ErrLimit)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	var told *lease.Error
-	require.ErrorAs(t, err, &told)
-	require.Equal(t, limit, told.Limit)
-}
-
-func done(t *testing.T, l lease.Leases) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	require.NoError(t, l.Close(ctx))
-}
-
-// acquireAll takes all that there is.
-func acquireAll(t *testing.T, l lease.Leases) (releases []func()) {
-	for range limit {
-		releases = append(releases, acquire(t, l))
-	}
-	return releases
-}
-
 func limitHolds(t *testing.T, l lease.Leases) {
 	releases := acquireAll(t, l)
 	refused(t, l)
@@ -145,10 +107,11 @@ func secondRelease(t *testing.T, l lease.Leases) {
 }
 
 func givingUp(t *testing.T, l lease.Leases) {
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errWithdrawn)
 	_, err := l.Acquire(ended)
 	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, errWithdrawn)
 	releases := acquireAll(t, l)
 	refused(t, l)
 	require.Zero(t, l.Stats().Waiting)
@@ -268,12 +231,11 @@ func Limiter(t *testing.T, open func(t *testing.T, rate float64, burst int) leas
 		}
 		l.Refused()
 		pause(t)
-		ctx, cancel := context.WithTimeout(t.Context(), brief)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), brief, errWithdrawn)
 		defer cancel()
 		for err := error(nil); ; {
 			if err = l.Wait(ctx); err != nil {
-				require.ErrorIs(t, err, lease.ErrLimit)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
+				requireWithdrawn(t, err)
 				break
 			}
 		}

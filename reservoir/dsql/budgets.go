@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/dynamolease"
 )
@@ -29,7 +30,7 @@ func newBudgets(ctx context.Context, c Config, account aws.Config) (_ *budgets, 
 		if err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.CloseTimeout)
 			defer cancel()
-			err = errors.Join(err, f.close(closing))
+			err = errjoin.Join(err, f.close(closing))
 		}
 	}()
 	var client *dynamodb.Client
@@ -100,7 +101,7 @@ func (f *budgets) close(ctx context.Context) error {
 	for i := len(f.closers) - 1; i >= 0; i-- {
 		errs = append(errs, f.closers[i](ctx))
 	}
-	return errors.Join(errs...)
+	return errjoin.Join(errs...)
 }
 
 // A fallbackLimiter permits opens at a rate of this process's own while the
@@ -213,7 +214,7 @@ func (f *fallbackLimiter) Stats() lease.LimiterStats {
 func (f *fallbackLimiter) Close(ctx context.Context) error {
 	err := f.Limiter.Close(ctx)
 	if local := f.currentLocal(); local != nil {
-		err = errors.Join(err, local.Close(ctx))
+		err = errjoin.Join(err, local.Close(ctx))
 	}
 	return err
 }

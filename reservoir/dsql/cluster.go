@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/taskgroup"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
@@ -44,7 +45,7 @@ type Cluster struct {
 func NewCluster(ctx context.Context, cfg Config) (*Cluster, error) {
 	cfg, unread := cfg.regionFromProfile(ctx, os.Getenv)
 	cfg, err := cfg.resolve(os.Getenv)
-	if err := errors.Join(err, unread); err != nil {
+	if err := errjoin.Join(err, unread); err != nil {
 		return nil, err
 	}
 	login, err := loginConfig(cfg)
@@ -80,7 +81,7 @@ func newCluster(ctx context.Context, cfg Config, fleet *budgets, dial func(conte
 	}
 	res, err := reservoir.New(c.reservoirConfig(ctx, dial))
 	if err != nil {
-		return nil, errors.Join(err, fleet.close(ctx))
+		return nil, errjoin.Join(err, fleet.close(ctx))
 	}
 	c.res = res
 	close(c.started)
@@ -240,6 +241,7 @@ func (c *Cluster) WaitReady(ctx context.Context, n int) error {
 	if n == 0 {
 		n = max(1, min(c.cfg.MinIdle, c.cfg.LowWatermark))
 	}
+	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer c.breaker.onPermanent(func(err error) {
@@ -249,7 +251,7 @@ func (c *Cluster) WaitReady(ctx context.Context, n int) error {
 	})()
 	err := c.res.WaitReady(ctx, n)
 	var open *OpenError
-	if err != nil && errors.As(context.Cause(ctx), &open) {
+	if err != nil && caller.Err() == nil && errors.As(context.Cause(ctx), &open) {
 		return open
 	}
 	return err
@@ -269,7 +271,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 	}
 	c.stopListening() // until then leases could be revoked whose connections were lent
 	// Nothing is left that could need long, and ctx may have ended.
-	return errors.Join(err, c.withCloseTimeout(func(ctx context.Context) error {
+	return errjoin.Join(err, c.withCloseTimeout(func(ctx context.Context) error {
 		c.repairs.Close()
 		c.repairs.Wait(ctx)
 		return c.budgets.close(ctx)

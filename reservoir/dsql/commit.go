@@ -58,14 +58,16 @@ func runOnLoan[T any](ctx context.Context, l *loan, do func() (T, error)) (T, er
 // been carried out.
 func (p *physical) commit(ctx context.Context, do func(context.Context) error) error {
 	sent := false
+	var answer error // err has the cause of ctx's end too, which may be an answer to somebody else
 	err := p.runUncancelled(ctx, func(ctx context.Context) error {
 		sent = !p.pgx().IsClosed() && !p.pgx().PgConn().IsBusy() // a result that is not read leaves no room for it
-		return do(ctx)
+		answer = do(ctx)
+		return answer
 	})
-	if err == nil || !sent || commitRefused(err) {
+	if err == nil || !sent || commitRefused(answer) {
 		return err
 	}
-	if claimsUnsent(err) { // so says pgx when the answer to a simple query is lost, see errorMapper
+	if claimsUnsent(answer) { // so says pgx when the answer to a simple query is lost, see errorMapper
 		err = withContextError(ctx, ErrLost)
 	}
 	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)

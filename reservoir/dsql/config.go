@@ -70,8 +70,8 @@ type Config struct {
 	// LowWatermark is the number of ready connections from which on new ones
 	// are asked of the fleet one at a time, so that processes in need come
 	// first; once fewer are ready, all that are missing are asked for. It is also
-	// what WaitReady waits for by default. MaxSize by default, which is never: as
-	// fast as the budgets allow.
+	// what WaitReady waits for by default. MaxSize by default, and where it is negative,
+	// which is never: as fast as the budgets allow.
 	LowWatermark int
 	// OnDemand opens connections when they are asked for only, as an ordinary
 	// pool does; MinIdle is not used.
@@ -196,8 +196,14 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// String shows the settings; of Credentials and the like only that they are set.
-func (c Config) String() string { return printing.Struct("dsql.Config", c) }
+// String shows the settings; of Credentials and the like only that they are set, and of a
+// Host that is no name, but a connection string for example.
+func (c Config) String() string {
+	if isNoName(c.Host) {
+		return printing.Struct("dsql.Config", c, "Host")
+	}
+	return printing.Struct("dsql.Config", c)
+}
 
 // Format prints String under every verb: fmt would walk into Credentials, where
 // those of a static provider stand.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 var errSourceEnded = errors.New("dsql: the source of the rows has panicked or ended its goroutine")
@@ -59,7 +60,7 @@ func (f *copySource) readSource(source pgx.CopyFromSource) {
 
 // Next waits for a row until ctx ends.
 func (f *copySource) Next() bool {
-	if f.err = context.Cause(f.ctx); f.err != nil {
+	if f.err = ctxerr.Of(f.ctx); f.err != nil {
 		return false
 	}
 	f.requests <- struct{}{}
@@ -70,7 +71,7 @@ func (f *copySource) Next() bool {
 	case <-f.sourceCall.Done:
 		f.err = errSourceEnded
 	case <-f.ctx.Done():
-		f.err = context.Cause(f.ctx)
+		f.err = ctxerr.Of(f.ctx)
 	}
 	return false
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // queryCanceled is the SQLSTATE of a statement that the server has cancelled.
@@ -111,8 +112,8 @@ func isQueryCanceled(err error) bool {
 // runUncancelled runs a statement that a transaction begins or ends with. It is not
 // cancelled: when ctx ends, its answer has CancelGrace more.
 func (p *physical) runUncancelled(ctx context.Context, do func(context.Context) error) error {
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
+	if err := ctxerr.Of(ctx); err != nil {
+		return err
 	}
 	if err := p.absorbCancel(ctx); err != nil {
 		return err
@@ -155,15 +156,17 @@ func (p *physical) repair(ctx context.Context) error {
 // withContextError adds the error of a context that has ended to that of a call that
 // failed because of it.
 func withContextError(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() == nil || errors.Is(err, ctx.Err()) {
+	ended, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || ended == nil || errors.Is(err, ended) && errors.Is(err, cause) {
 		return err
 	}
-	return &contextEndedError{ended: ctx.Err(), cause: context.Cause(ctx), err: err}
+	return &contextEndedError{ended, cause, err}
 }
 
-// A contextEndedError is the failure of a call whose context has ended.
+// A contextEndedError is the failure of a call whose context has ended. The cause of that
+// end, which may be the failure of another call, is the last in its chain.
 type contextEndedError struct{ ended, cause, err error }
 
 func (e *contextEndedError) Error() string { return e.cause.Error() + ": " + e.err.Error() }
 
-func (e *contextEndedError) Unwrap() []error { return []error{e.ended, e.cause, e.err} }
+func (e *contextEndedError) Unwrap() []error { return []error{e.ended, e.err, e.cause} }

@@ -1,6 +1,7 @@
 package dsql
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/option"
 	"github.com/flightpool/flightpool/lease"
 )
@@ -94,7 +96,7 @@ func configFrom(env func(string) string) (Config, error) {
 	case c.LeaseTable == "":
 		fault(table, errors.New("required when "+enabled+" is true"))
 	}
-	return c, errors.Join(faults...)
+	return c, errjoin.Join(faults...)
 }
 
 type (
@@ -115,10 +117,15 @@ func duration(least, suchAs time.Duration) func(string) (time.Duration, error) {
 	return option.Duration{Least: least, Wrong: fmt.Sprintf("is no duration from %v on, such as %v", least, suchAs)}.Read
 }
 
+// withUnit refuses what a check refuses, and durations without a unit.
+func withUnit(check func(time.Duration) error) func(time.Duration) error {
+	return func(d time.Duration) error { return cmp.Or(check(d), option.HasUnit(d)) }
+}
+
 // What is refused.
 var (
-	neverOff    = option.Refuse(option.Below0[time.Duration], "cannot be off")
-	sessionsEnd = option.Refuse(option.Below0[time.Duration], fmt.Sprintf("cannot be off, DSQL ends sessions after %v", sessionLimit))
+	neverOff    = withUnit(option.Refuse(option.Below0[time.Duration], "cannot be off"))
+	sessionsEnd = withUnit(option.Refuse(option.Below0[time.Duration], fmt.Sprintf("cannot be off, DSQL ends sessions after %v", sessionLimit)))
 	isPort      = option.Refuse(func(n int) bool { return n < 0 || n > 65535 }, "%v is no port")
 	tokenLasts  = option.Refuse(func(d time.Duration) bool { return d < time.Second || d > 7*24*time.Hour }, "%v is not between 1s and 168h")
 	verifies    = option.Refuse(func(c *tls.Config) bool { return c != nil && c.InsecureSkipVerify }, "InsecureSkipVerify would send tokens to anybody")
@@ -140,23 +147,23 @@ var fields = option.Table[Config]{
 	intField{Name: "ConnLimit", Key: "DSQL_DISTRIBUTED_CONN_LIMIT", At: func(c *Config) *int { return &c.ConnLimit }, Read: count, Default: connLimit, Check: option.AtLeastOne},
 	intField{Name: "MaxSize", Key: "DSQL_MAX_OPEN", At: func(c *Config) *int { return &c.MaxSize }, Read: count, DefaultBy: maxOpen, Check: option.AtLeastOne},
 	intField{Name: "MinIdle", Key: "DSQL_RESERVOIR_TARGET_READY", At: func(c *Config) *int { return &c.MinIdle }, Read: count, DefaultBy: asMaxSize},
-	intField{Name: "LowWatermark", Key: "DSQL_RESERVOIR_LOW_WATERMARK", At: func(c *Config) *int { return &c.LowWatermark }, Read: count, DefaultBy: asMaxSize},
+	intField{Name: "LowWatermark", Key: "DSQL_RESERVOIR_LOW_WATERMARK", At: func(c *Config) *int { return &c.LowWatermark }, Read: count, DefaultBy: asMaxSize, OffAs: asMaxSize},
 	boolField{Name: "OnDemand", Key: "DSQL_RESERVOIR_ENABLED", At: func(c *Config) *bool { return &c.OnDemand }, Read: option.Not(option.Bool)},
 
 	durationField{Name: "ReplaceAfter", Key: "DSQL_RESERVOIR_BASE_LIFETIME", At: func(c *Config) *time.Duration { return &c.ReplaceAfter }, Read: duration(1, 11*time.Minute), Default: 11 * time.Minute, Check: sessionsEnd},
-	durationField{Name: "LifetimeJitter", Key: "DSQL_RESERVOIR_LIFETIME_JITTER", At: func(c *Config) *time.Duration { return &c.LifetimeJitter }, Read: duration(0, 2*time.Minute), Default: 2 * time.Minute},
+	durationField{Name: "LifetimeJitter", Key: "DSQL_RESERVOIR_LIFETIME_JITTER", At: func(c *Config) *time.Duration { return &c.LifetimeJitter }, Read: duration(0, 2*time.Minute), Default: 2 * time.Minute, Check: option.HasUnit},
 	durationField{Name: "MaxLifetime", Key: "DSQL_RESERVOIR_MAX_LIFETIME", At: func(c *Config) *time.Duration { return &c.MaxLifetime }, Read: duration(1, sessionLimit-sessionMargin), Default: sessionLimit - sessionMargin, Check: sessionsEnd},
-	durationField{Name: "GuardWindow", Key: "DSQL_RESERVOIR_GUARD_WINDOW", At: func(c *Config) *time.Duration { return &c.GuardWindow }, Read: duration(0, 45*time.Second), Default: 45 * time.Second},
-	durationField{Name: "IdleTTL", Key: "DSQL_RESERVOIR_IDLE_TTL", At: func(c *Config) *time.Duration { return &c.IdleTTL }, Read: duration(0, time.Minute)},
-	durationField{Name: "LeakAfter", Key: "DSQL_RESERVOIR_LEAK_AFTER", At: func(c *Config) *time.Duration { return &c.LeakAfter }, Read: duration(0, time.Minute)},
-	durationField{Name: "CheckInterval", Key: "DSQL_RESERVOIR_CHECK_INTERVAL", At: func(c *Config) *time.Duration { return &c.CheckInterval }, Read: duration(0, time.Minute), Default: 5 * time.Minute},
+	durationField{Name: "GuardWindow", Key: "DSQL_RESERVOIR_GUARD_WINDOW", At: func(c *Config) *time.Duration { return &c.GuardWindow }, Read: duration(0, 45*time.Second), Default: 45 * time.Second, Check: option.HasUnit},
+	durationField{Name: "IdleTTL", Key: "DSQL_RESERVOIR_IDLE_TTL", At: func(c *Config) *time.Duration { return &c.IdleTTL }, Read: duration(0, time.Minute), Check: option.HasUnit},
+	durationField{Name: "LeakAfter", Key: "DSQL_RESERVOIR_LEAK_AFTER", At: func(c *Config) *time.Duration { return &c.LeakAfter }, Read: duration(0, time.Minute), Check: option.HasUnit},
+	durationField{Name: "CheckInterval", Key: "DSQL_RESERVOIR_CHECK_INTERVAL", At: func(c *Config) *time.Duration { return &c.CheckInterval }, Read: duration(0, time.Minute), Default: 5 * time.Minute, Check: option.HasUnit},
 	durationField{Name: "CheckTimeout", At: func(c *Config) *time.Duration { return &c.CheckTimeout }, Default: 5 * time.Second, Check: neverOff},
-	durationField{Name: "AcquireTimeout", At: func(c *Config) *time.Duration { return &c.AcquireTimeout }, Default: 30 * time.Second},
+	durationField{Name: "AcquireTimeout", At: func(c *Config) *time.Duration { return &c.AcquireTimeout }, Default: 30 * time.Second, Check: option.HasUnit},
 	durationField{Name: "OpenTimeout", At: func(c *Config) *time.Duration { return &c.OpenTimeout }, Default: 5 * time.Second, Check: neverOff},
 	durationField{Name: "CancelGrace", Key: "DSQL_CANCEL_GRACE", At: func(c *Config) *time.Duration { return &c.CancelGrace }, Read: duration(1, time.Minute), Default: 500 * time.Millisecond, Check: neverOff},
 	durationField{Name: "CloseTimeout", At: func(c *Config) *time.Duration { return &c.CloseTimeout }, Default: 5 * time.Second, Check: neverOff},
 
-	rateField{Name: "OpenRate", Key: "DSQL_OPEN_RATE", At: func(c *Config) *float64 { return &c.OpenRate }, Read: opensPerSecond, Default: 100, Check: isRate},
+	rateField{Name: "OpenRate", Key: "DSQL_OPEN_RATE", At: func(c *Config) *float64 { return &c.OpenRate }, Read: option.NeverOff(opensPerSecond, "cannot be off"), Default: 100, Check: isRate},
 	intField{Name: "OpenBurst", Key: "DSQL_OPEN_BURST", At: func(c *Config) *int { return &c.OpenBurst }, Read: count, Default: 500, Check: option.AtLeastOne},
 	rateField{Name: "RateFallback", Key: "DSQL_RATE_FALLBACK", At: func(c *Config) *float64 { return &c.RateFallback }, Read: opensPerSecond, Check: isRateOrOff},
 	textField{Name: "LeaseTable", Key: "DSQL_DISTRIBUTED_CONN_LEASE_TABLE", At: func(c *Config) *string { return &c.LeaseTable }, Read: option.Text},

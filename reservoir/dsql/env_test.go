@@ -1,6 +1,7 @@
 package dsql
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -96,6 +97,8 @@ func TestEveryBadVariableIsNamed(t *testing.T) {
 	}
 	_, err = configFrom(environ(map[string]string{"DSQL_DISTRIBUTED_CONN_LEASE_ENABLED": "true"}))
 	require.ErrorContains(t, err, "DSQL_DISTRIBUTED_CONN_LEASE_TABLE")
+	_, err = configFrom(environ(map[string]string{"DSQL_OPEN_RATE": "0"}))
+	require.EqualError(t, err, "dsql: DSQL_OPEN_RATE: cannot be off")
 }
 
 func TestThePlaceIsFoundFromWhatIsGiven(t *testing.T) {
@@ -258,4 +261,27 @@ func TestTheRegionIsFoundInTheProfile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "eu-north-1", cluster.Config().Region)
 	require.NoError(t, cluster.Close(t.Context()))
+}
+
+// Who gives a connection string in place of a name is told so, and nobody sees what is in it.
+func TestAHostThatIsNoNameIsNotPrinted(t *testing.T) {
+	c, err := configFrom(environ(map[string]string{"CLUSTER_ENDPOINT": "postgres://ann:s3cret@db:5432/postgres"}))
+	require.NoError(t, err)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		require.NotContains(t, fmt.Sprintf(verb, c), "s3cret", verb)
+	}
+	require.Contains(t, c.String(), "Host: set")
+	require.Contains(t, Config{Host: "db.example.com"}.String(), `Host: "db.example.com"`)
+	_, err = c.resolve(environ(nil))
+	require.ErrorContains(t, err, "dsql: Host: a name is wanted")
+	require.NotContains(t, err.Error(), "s3cret")
+}
+
+// Turned off, the watermark is what it is by default: opens never ask one at a time.
+func TestALowWatermarkThatIsOffIsThatOfTheDefault(t *testing.T) {
+	for _, low := range []int{0, -1} {
+		c, err := Config{Host: someHost, MaxSize: 9, LowWatermark: low}.resolve(environ(nil))
+		require.NoError(t, err)
+		require.Equal(t, 9, c.LowWatermark, low)
+	}
 }

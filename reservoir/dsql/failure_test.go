@@ -229,6 +229,23 @@ func TestFaultsOfTheConfigurationAreToldTogether(t *testing.T) {
 	}
 }
 
+// Who writes 30 where 30*time.Second is meant is told so, whatever the field.
+func TestADurationWithoutItsUnitIsRefused(t *testing.T) {
+	noAccount(t)
+	c := dsql.Config{
+		Host: dsqlgate.DefaultHost, AcquireTimeout: 30, OpenTimeout: 5, CloseTimeout: 5, CancelGrace: 500, CheckTimeout: 5, CheckInterval: 300,
+		ReplaceAfter: 11, LifetimeJitter: 2, MaxLifetime: 59, GuardWindow: 45, IdleTTL: 300, LeakAfter: 60,
+	}
+	_, err := dsql.NewPool(t.Context(), c)
+	for _, field := range []string{
+		"AcquireTimeout: 30ns", "OpenTimeout: 5ns", "CloseTimeout: 5ns", "CancelGrace: 500ns", "CheckTimeout: 5ns", "CheckInterval: 300ns",
+		"ReplaceAfter: 11ns", "LifetimeJitter: 2ns", "MaxLifetime: 59ns", "GuardWindow: 45ns", "IdleTTL: 300ns", "LeakAfter: 60ns",
+	} {
+		require.ErrorContains(t, err, "dsql: "+field+" is less than 1ms: is the unit missing?")
+	}
+	require.NotContains(t, err.Error(), "\n")
+}
+
 func TestWhatWouldNeverOpenAConnectionIsRefused(t *testing.T) {
 	noAccount(t)
 	for _, c := range []dsql.Config{{NoWait: true, OnDemand: true}, {NoWait: true, MinIdle: -1}} {

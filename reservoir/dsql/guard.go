@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // callWithin calls a function of the user's that has a context. When it does not end
@@ -13,7 +14,7 @@ import (
 func callWithin[T any](ctx context.Context, f func() (T, error), late func(T)) (T, error) {
 	a, inTime := callback.Within(ctx, returnMargin, f, late, nil)
 	if !inTime {
-		return a.Value, context.Cause(ctx)
+		return a.Value, ctxerr.Of(ctx)
 	}
 	a.Resume()
 	return a.Value, a.Err

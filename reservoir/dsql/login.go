@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // neutralDSN gives every key that pgx would else take from the environment. Hosts,
@@ -160,7 +161,7 @@ func (g guardedCredentials) Retrieve(ctx context.Context) (aws.Credentials, erro
 	defer cancel()
 	a, inTime := callback.Within(ctx, returnMargin, func() (aws.Credentials, error) { return g.CredentialsProvider.Retrieve(ctx) }, nil, nil)
 	if !inTime {
-		return a.Value, context.Cause(ctx)
+		return a.Value, ctxerr.Of(ctx)
 	}
 	return a.Value, a.Failure("dsql: Credentials")
 }

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flightpool/flightpool/internal/backoff"
+	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // OCCPolicy says how often and how fast transactions that lost a conflict run
@@ -53,7 +56,7 @@ func (p OCCPolicy) Do(ctx context.Context, f func(context.Context) error) error 
 		case attempt == p.Attempts:
 			return &OCCError{Attempts: attempt, Err: err}
 		case ctx.Err() != nil:
-			return &OCCError{Attempts: attempt, Err: errors.Join(err, context.Cause(ctx))}
+			return &OCCError{Attempts: attempt, Err: errjoin.Join(err, ctxerr.Of(ctx))}
 		}
 		// Anything up to the bound: whoever collided must not meet again.
 		pause := rand.N(backoff.Doubled(p.Pause, p.MaxPause, attempt-1)) + 1
@@ -61,7 +64,7 @@ func (p OCCPolicy) Do(ctx context.Context, f func(context.Context) error) error 
 			p.OnRetry(attempt, err, pause)
 		}
 		if backoff.Sleep(ctx, pause) != nil {
-			return &OCCError{Attempts: attempt, Err: errors.Join(err, context.Cause(ctx))}
+			return &OCCError{Attempts: attempt, Err: errjoin.Join(err, ctxerr.Of(ctx))}
 		}
 	}
 }
@@ -80,10 +83,17 @@ func InTx(ctx context.Context, db SQLBeginner, opts *sql.TxOptions, f func(*sql.
 	return OCCPolicy{}.InTx(ctx, db, opts, f)
 }
 
+// begunKey marks the context of a BeginTx with the place where a connection of ours puts
+// the transaction: database/sql does not tell of one whose context has ended whether it was
+// committed before.
+type begunKey struct{}
+
 // InTx is the function InTx with this policy.
 func (p OCCPolicy) InTx(ctx context.Context, db SQLBeginner, opts *sql.TxOptions, f func(*sql.Tx) error) error {
 	return p.Do(ctx, func(ctx context.Context) error {
-		tx, err := db.BeginTx(ctx, opts)
+		begun := &atomic.Pointer[tx]{}
+		committed := func() bool { t := begun.Load(); return t != nil && t.commits.Load() > 0 }
+		tx, err := db.BeginTx(context.WithValue(ctx, begunKey{}, begun), opts)
 		if err != nil {
 			return err
 		}
@@ -93,7 +103,7 @@ func (p OCCPolicy) InTx(ctx context.Context, db SQLBeginner, opts *sql.TxOptions
 			end = tx.Rollback
 		}
 		ended := end()
-		if errors.Is(ended, sql.ErrTxDone) && ctx.Err() == nil { // by f, or by a goroutine that it has left
+		if errors.Is(ended, sql.ErrTxDone) && (ctx.Err() == nil || committed()) { // by f, or by a goroutine that it has left
 			return mayBeStored(cmp.Or(err, ended))
 		}
 		return cmp.Or(err, ended)

@@ -2,10 +2,11 @@ package dsql
 
 import (
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // A Pool lends pgx connections, with the methods of pgxpool that sqlc and other
@@ -24,7 +25,7 @@ func NewPool(ctx context.Context, cfg Config) (*Pool, error) {
 	}
 	part, err := c.view(View{})
 	if err != nil {
-		return nil, errors.Join(err, c.Close(ctx))
+		return nil, errjoin.Join(err, c.Close(ctx))
 	}
 	return &Pool{view: part, close: c.Close}, nil
 }

@@ -86,7 +86,11 @@ func (c *ownConn) step(ctx context.Context, r *rand.Rand) {
 		_ = c.rows[0].Close()
 		c.rows = c.rows[1:]
 	case n == 5 && c.tx == nil:
-		c.tx, _ = c.conn.BeginTx(context.WithoutCancel(ctx), nil)
+		within := context.WithoutCancel(ctx)
+		if r.IntN(3) == 0 {
+			within = ctx // which may end, so that database/sql rolls it back
+		}
+		c.tx, _ = c.conn.BeginTx(within, nil)
 	case n < 9 && c.tx != nil:
 		c.inTx(ctx, r)
 	case n == 9 && c.tx != nil:

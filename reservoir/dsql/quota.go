@@ -3,9 +3,11 @@ package dsql
 import (
 	"container/list"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // A quota divides the connections of a Cluster among its views.
@@ -56,7 +58,7 @@ func (s *quota) join(most, reserve int) (*viewQuota, error) {
 	} else if s.free() < reserve {
 		faults = append(faults, fmt.Errorf("dsql: View.Reserve: %d connections are not free, only %d", reserve, s.free()))
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errjoin.Join(faults...); err != nil {
 		return nil, err
 	}
 	m := &viewQuota{total: s, max: most, reserve: reserve, drained: make(chan struct{})}
@@ -127,7 +129,7 @@ func (m *viewQuota) acquire(ctx context.Context) error {
 		if a.granted {
 			m.release()
 		}
-		return context.Cause(ctx)
+		return ctxerr.Of(ctx)
 	}
 	return nil
 }
@@ -187,7 +189,7 @@ func (m *viewQuota) close(ctx context.Context) error {
 	case <-m.drained:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("dsql: %d connections are still in use: %w", m.inUse(), context.Cause(ctx))
+		return fmt.Errorf("dsql: %d connections are still in use: %w", m.inUse(), ctxerr.Of(ctx))
 	}
 }
 

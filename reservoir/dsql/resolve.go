@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/option"
 	"github.com/flightpool/flightpool/lease"
 )
@@ -32,7 +33,7 @@ func (c Config) resolve(env func(string) string) (Config, error) {
 	for _, err := range fields.Faults(&c) {
 		faults = append(faults, fmt.Errorf("dsql: %w", err))
 	}
-	return c, errors.Join(append(append(faults, c.faults()...), where)...)
+	return c, errjoin.Join(append(append(faults, c.faults()...), where)...)
 }
 
 // limitIsLocal says that ConnLimit is this process's own.
@@ -76,14 +77,17 @@ func resolveEndpoint(host, region string, env func(string) string) (endpoint, fo
 	var faults []error
 	if host == "" {
 		faults = append(faults, errors.New("dsql: Host: required (from the environment: CLUSTER_ENDPOINT)"))
-	} else if strings.ContainsAny(host, "/:?#@ ") {
+	} else if isNoName(host) {
 		faults = append(faults, errors.New("dsql: Host: a name is wanted, without scheme, port or path"))
 	}
 	if found == "" {
 		faults = append(faults, errors.New("dsql: Region: not in Host, and neither AWS_REGION nor AWS_DEFAULT_REGION is set, nor does the AWS profile name one"))
 	}
-	return host, found, errors.Join(faults...)
+	return host, found, errjoin.Join(faults...)
 }
+
+// isNoName reports whether a host is something else than a name. It may hold a password.
+func isNoName(host string) bool { return strings.ContainsAny(host, "/:?#@ ") }
 
 // regionOf is the region that the environment names.
 func regionOf(env func(string) string) string {

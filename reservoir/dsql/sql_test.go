@@ -263,3 +263,39 @@ func TestWhatDSQLDoesNotDoIsItsErrorAndLeavesNothing(t *testing.T) {
 	}
 	require.NoError(t, db.PingContext(ctx))
 }
+
+// A transaction whose context has ended is over for its borrower before database/sql rolls it back: what
+// follows on the connection is no part of it.
+func TestWhatFollowsATransactionWhoseContextHasEndedIsNoPartOfIt(t *testing.T) {
+	db := openDB(t, startGate(t, nil), nil)
+	ctx := within(t, 20*time.Second)
+	_, err := db.ExecContext(ctx, "create table if not exists follows (id int); delete from follows")
+	require.NoError(t, err)
+	for i := range 50 { // database/sql may be first
+		func() {
+			conn, err := db.Conn(ctx)
+			require.NoError(t, err)
+			defer func() { _ = conn.Close() }()
+			short, end := context.WithCancel(ctx)
+			defer end()
+			tx, err := conn.BeginTx(short, nil)
+			require.NoError(t, err)
+			_, err = tx.ExecContext(short, "insert into follows values (-1)")
+			require.NoError(t, err)
+			end()
+			require.Error(t, tx.Commit())
+			after := func() (err error) {
+				defer func() {
+					if recover() != nil { // where database/sql closes the *sql.Conn at that moment
+						err = sql.ErrConnDone
+					}
+				}()
+				_, err = conn.ExecContext(ctx, "insert into follows values ($1)", i)
+				return err
+			}()
+			var stored int
+			require.NoError(t, db.QueryRowContext(ctx, "select count(*) from follows where id in (-1, $1)", i).Scan(&stored))
+			require.Equal(t, after == nil, stored == 1, "%v", after)
+		}()
+	}
+}

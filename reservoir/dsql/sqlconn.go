@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/flightpool/flightpool/internal/badconn"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // SQLConn is a loan as database/sql sees it. The embedded connection brings
@@ -21,7 +23,20 @@ type SQLConn struct {
 	*inner
 	loan *loan
 
-	openRows, openTx int // by database/sql, which makes one call at a time
+	openRows, openTx int             // by database/sql, which makes one call at a time
+	txCtx            context.Context //nolint:containedctx // of the open transaction
+}
+
+var errEndedTx = errors.New("dsql: the context of the transaction has ended, and it is about to be rolled back")
+
+// checkTx refuses what follows a transaction whose context has ended. database/sql rolls it back on a
+// goroutine of its own, and has told its borrower before that it is over: what is sent until then would be
+// a part of it.
+func (c *SQLConn) checkTx() error {
+	if c.openTx > 0 && c.txCtx.Err() != nil {
+		return errEndedTx
+	}
+	return nil
 }
 
 // inner is pgx's connection by another name, since its own is that of its
@@ -96,6 +111,9 @@ func (c *SQLConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx
 	if c.Conn().IsClosed() {
 		return nil, c.badConn() // nothing was sent
 	}
+	if err := c.checkTx(); err != nil {
+		return nil, err
+	}
 	level, known := isolations[sql.IsolationLevel(opts.Isolation)]
 	if !known {
 		return nil, fmt.Errorf("dsql: isolation level %v is not one of PostgreSQL's", sql.IsolationLevel(opts.Isolation))
@@ -108,7 +126,10 @@ func (c *SQLConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx
 	if err != nil {
 		return nil, err
 	}
-	c.openTx++
+	if begun, asked := ctx.Value(begunKey{}).(*atomic.Pointer[tx]); asked {
+		begun.Store(t.(*tx)) // what begin makes
+	}
+	c.openTx, c.txCtx = c.openTx+1, ctx // one at a time
 	ended := sync.OnceFunc(func() { c.openTx-- })
 	return &sqlTx{
 		commit:   func() error { defer ended(); return t.Commit(ctx) },
@@ -129,12 +150,18 @@ func (t *sqlTx) Rollback() error { return t.rollback() }
 // ExecContext runs a statement. One that may have been sent when the connection
 // was lost fails with ErrLost, so that database/sql does not run it again.
 func (c *SQLConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if err := c.checkTx(); err != nil {
+		return nil, err
+	}
 	result, err := runOnLoan(ctx, c.loan, func() (driver.Result, error) { return c.inner.ExecContext(ctx, query, args) })
 	return result, c.contextErrorIfUnsent(ctx, err)
 }
 
 // QueryContext runs a query, with ErrLost as ExecContext.
 func (c *SQLConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if err := c.checkTx(); err != nil {
+		return nil, err
+	}
 	w := newErrorMapper(ctx, c.Conn())
 	r, err := runOnLoan(ctx, c.loan, func() (driver.Rows, error) { return c.inner.QueryContext(ctx, query, args) })
 	if err != nil {
@@ -151,7 +178,7 @@ func (c *SQLConn) QueryContext(ctx context.Context, query string, args []driver.
 // that the connection is bad.
 func (c *SQLConn) contextErrorIfUnsent(ctx context.Context, err error) error {
 	if errors.Is(err, driver.ErrBadConn) && ctx.Err() != nil && !c.Conn().IsClosed() {
-		return context.Cause(ctx)
+		return ctxerr.Of(ctx)
 	}
 	return c.hideBadConn(err)
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // tx is a transaction that knows when its commit's outcome is not known, that
@@ -76,7 +78,7 @@ func (t *tx) Commit(ctx context.Context) (err error) {
 	}
 	defer t.release()
 	if ctx.Err() != nil {
-		return withContextError(ctx, t.rollBackDetached(context.Cause(ctx)))
+		return t.rollBackDetached(ctxerr.Of(ctx))
 	}
 	return t.rollBackIfOpen(t.conn.loan.Value().commit(ctx, t.Tx.Commit))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/reservoir"
 )
 
@@ -69,7 +70,7 @@ func (v *view) acquireCounted(ctx context.Context) (*loan, error) {
 
 func (v *view) borrow(ctx context.Context) (l *loan, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, v.cluster.emptyError(0, context.Cause(ctx))
+		return nil, v.cluster.emptyError(0, ctxerr.Of(ctx))
 	}
 	admitted, err := v.quota.tryAcquire()
 	if err != nil {
@@ -163,7 +164,7 @@ func (v *view) borrowWaiting(ctx context.Context, admitted *bool) (*loan, error)
 	})()
 	if !*admitted {
 		if err := v.quota.acquire(ctx); err != nil {
-			return nil, v.waitError(ctx, err, time.Since(began))
+			return nil, v.waitError(caller, ctx, err, time.Since(began))
 		}
 		*admitted = true
 	}
@@ -173,7 +174,7 @@ func (v *view) borrowWaiting(ctx context.Context, admitted *bool) (*loan, error)
 		case isLimitError(err) && ctx.Err() == nil:
 			// Wait on: the breaker and the reservoir's back-off limit the rate.
 		case err != nil:
-			return nil, v.waitError(ctx, err, time.Since(began))
+			return nil, v.waitError(caller, ctx, err, time.Since(began))
 		default:
 			if usable := v.newLoan(caller, l); usable != nil {
 				return usable, nil
@@ -195,13 +196,16 @@ func isLimitError(err error) bool {
 // closeWithTimeout ends a view for callers without a context.
 func (v *view) closeWithTimeout() error { return v.cluster.withCloseTimeout(v.quota.close) }
 
-// waitError says why a wait was in vain.
-func (v *view) waitError(ctx context.Context, err error, waited time.Duration) error {
+// waitError says why a wait was in vain. caller is its caller's context, and ctx that of
+// the wait.
+func (v *view) waitError(caller, ctx context.Context, err error, waited time.Duration) error {
 	var open *OpenError
-	cause := context.Cause(ctx)
+	ended, cause := ctxerr.Of(caller), context.Cause(ctx)
 	switch {
 	case errors.Is(err, ErrClosed):
 		return err
+	case ended != nil:
+		return v.cluster.emptyError(waited, ended)
 	case errors.As(cause, &open): // the breaker's watcher
 		return open
 	case cause != nil:

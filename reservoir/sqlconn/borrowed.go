@@ -27,6 +27,7 @@ type borrowedConn struct {
 	openRows    atomic.Int32
 	openTx      atomic.Int32
 	unended     atomic.Uint32 // an unendedTx
+	endable     endableTxs
 
 	// database/sql makes one call at a time.
 	trace   Trace       // nil: nobody is told
@@ -286,15 +287,4 @@ func (l *borrowedConn) count(took time.Duration, err error) {
 func (l *borrowedConn) recordError(ctx context.Context, err error) error {
 	l.record(ctx, err, l.openRows.Load() > 0)
 	return l.hideBadConn(err)
-}
-
-// record is told whether rows are open beside what has failed.
-func (l *borrowedConn) record(ctx context.Context, err error, besideRows bool) {
-	switch {
-	case err == nil || errors.Is(err, driver.ErrSkip):
-	case besideRows && refusedByBusyDriver(l.conn, err):
-		l.conn.refused.Store(true)
-	default:
-		l.conn.recordFailure(ctx, err)
-	}
 }

@@ -26,11 +26,16 @@ func (l *borrowedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driv
 	})
 	call.finish(err)
 	if err != nil {
+		l.recordBegin(err)
 		return nil, l.recordError(limited, err)
 	}
+	began := &borrowedTx{ctx, tx, l}
 	l.openTx.Add(1)
-	return borrowedTx{ctx, tx, l}, nil
+	l.endable.add(began)
+	return began, nil
 }
+
+var errNoTxOptions = errors.New("sqlconn: the driver does not support transaction options")
 
 func (l *borrowedConn) begin(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	b, ok := l.conn.raw.(driver.ConnBeginTx)
@@ -38,7 +43,7 @@ func (l *borrowedConn) begin(ctx context.Context, opts driver.TxOptions) (driver
 	case ok:
 		return b.BeginTx(ctx, opts)
 	case opts.ReadOnly || opts.Isolation != 0:
-		return nil, errors.New("sqlconn: the driver does not support transaction options")
+		return nil, errNoTxOptions
 	}
 	return l.conn.raw.Begin() //nolint:staticcheck // drivers without BeginTx have nothing else
 }
@@ -51,9 +56,9 @@ type borrowedTx struct {
 	l   *borrowedConn
 }
 
-func (t borrowedTx) Commit() error {
+func (t *borrowedTx) Commit() error {
 	return t.end(t.ctx, "Commit", func() error {
-		if err := t.l.endUnended(t.ctx); err != nil {
+		if err := t.l.endUnended(t.ctx, t); err != nil {
 			return err
 		}
 		return t.tx.Commit()
@@ -61,7 +66,7 @@ func (t borrowedTx) Commit() error {
 }
 
 // Rollback is also called when the context has ended: it has killTimeout then.
-func (t borrowedTx) Rollback() error {
+func (t *borrowedTx) Rollback() error {
 	if t.ctx.Err() == nil {
 		return t.end(t.ctx, "Rollback", t.tx.Rollback)
 	}
@@ -70,7 +75,7 @@ func (t borrowedTx) Rollback() error {
 	return t.end(ctx, "Rollback", t.tx.Rollback)
 }
 
-func (t borrowedTx) end(ctx context.Context, op string, run func() error) (err error) {
+func (t *borrowedTx) end(ctx context.Context, op string, run func() error) (err error) {
 	ctx, call := t.l.startTrace(ctx, op, "")
 	defer func() { call.finish(err) }()
 	ctx, stop := t.l.withQueryTimeout(ctx)
@@ -82,6 +87,7 @@ func (t borrowedTx) end(ctx context.Context, op string, run func() error) (err e
 		ctx = t.ctx // whose end the driver may have closed the connection for
 	}
 	t.l.openTx.Add(-1)
+	t.l.endable.remove(t)
 	t.l.recordEnd(err)
 	recorded := t.l.recordError(ctx, err)
 	if t.l.conn.abandonedCall.Load() != nil {

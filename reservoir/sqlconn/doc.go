@@ -45,10 +45,14 @@
 // # Transactions whose end fails
 //
 // A COMMIT or ROLLBACK that the server refuses, or that could not be sent beside open rows, may
-// leave the transaction open, while to database/sql it is over. Before the next call of the loan
+// leave the transaction open, while to database/sql it is over. So may a BEGIN that fails, as one whose context
+// ends when the server has begun. Before the next call of the loan
 // it is rolled back; while rows are open that call fails instead. Where a second transaction of the
 // same *sql.Conn is open, which is the same one to the server, no call but its Rollback is taken
 // any more, and the connection is lost.
+//
+// A transaction whose context ends is rolled back by database/sql behind its borrower. Until that is done the calls of
+// the loan fail; then its *sql.Conn is closed.
 //
 // # Deadlines
 //

@@ -1,6 +1,7 @@
 package sqlconn
 
 import (
+	"context"
 	"database/sql/driver"
 	"errors"
 
@@ -25,4 +26,15 @@ func (l *borrowedConn) hideBadConn(err error) error {
 		return badconn.Hide(err)
 	}
 	return err
+}
+
+// record is told whether rows are open beside what has failed.
+func (l *borrowedConn) record(ctx context.Context, err error, besideRows bool) {
+	switch {
+	case err == nil || errors.Is(err, driver.ErrSkip):
+	case besideRows && refusedByBusyDriver(l.conn, err):
+		l.conn.refused.Store(true)
+	default:
+		l.conn.recordFailure(ctx, err)
+	}
 }

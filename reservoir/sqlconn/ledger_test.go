@@ -34,6 +34,7 @@ type database struct {
 	talks    bool // about every call
 
 	refuseEnds bool // of transactions, which stay open
+	loseBegins bool // of transactions, which are open all the same
 }
 
 // style is how the server and its driver behave.
@@ -340,10 +341,22 @@ func (s *dbSession) ResetSession(context.Context) error {
 func (s *dbSession) Begin() (driver.Tx, error) { return nil, errors.New("no") }
 
 func (s *dbSession) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, error) {
-	if err := s.call(ctx, "BEGIN", func() error { return s.run("BEGIN") }); err != nil {
+	if err := s.call(ctx, "BEGIN", func() error { return s.begin(ctx) }); err != nil {
 		return nil, err
 	}
 	return dbTx{s, ctx}, nil
+}
+
+// begin may fail when it has begun, as one whose context ends meanwhile. The lock is held.
+func (s *dbSession) begin(ctx context.Context) error {
+	err := s.run("BEGIN")
+	if lost := s.db.loseBegins || !s.db.calm && s.db.rand.IntN(10) == 0; err != nil || !lost {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return errDBRefused
 }
 
 type dbTx struct {

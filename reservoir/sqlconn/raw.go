@@ -43,7 +43,10 @@ func (l *borrowedConn) raw(f func(driverConn any) error, broke **callback.Call[s
 		return fmt.Errorf("%w: %w", driver.ErrBadConn, l.conn.lostError())
 	}
 	defer l.conn.calls.end()
-	if l.unended.Load() != noUnended {
+	switch {
+	case l.openTx.Load() > 0 && l.endable.anyOver(nil):
+		return errEndedTx
+	case l.unended.Load() != noUnended:
 		return errUnendedRaw
 	}
 	returned := false

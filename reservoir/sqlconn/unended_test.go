@@ -119,3 +119,86 @@ func TestACallBesideRowsAfterATransactionWhoseEndFailsIsRefused(t *testing.T) {
 	})
 	require.Equal(t, map[int]int{2: 1}, stored)
 }
+
+// A BEGIN that fails may have begun: what follows on the loan is no part of that.
+func TestWhatFollowsATransactionWhoseBeginningFailsIsNoPartOfIt(t *testing.T) {
+	for _, kind := range []sqlconn.Kind{{}, sqlconn.PostgreSQL, sqlconn.SQLServer} {
+		for _, strict := range []bool{false, true} {
+			stored := lent(t, kind, style{oneCall: true, strictTx: strict}, func(t *testing.T, db *database, conn *sql.Conn) {
+				db.loseBegins = true
+				_, err := conn.BeginTx(t.Context(), nil)
+				require.ErrorIs(t, err, errDBRefused)
+				db.loseBegins = false
+				_, err = conn.ExecContext(t.Context(), "INSERT 1")
+				require.NoError(t, err)
+				db.loseBegins = true
+				_, err = conn.BeginTx(t.Context(), nil)
+				require.ErrorIs(t, err, errDBRefused)
+				db.loseBegins = false
+				tx, err := conn.BeginTx(t.Context(), nil)
+				require.NoError(t, err)
+				_, err = tx.ExecContext(t.Context(), "INSERT 2")
+				require.NoError(t, err)
+				require.NoError(t, tx.Commit())
+			})
+			require.Equal(t, map[int]int{1: 1, 2: 1}, stored, "%q, strict: %v", kind.Name, strict)
+		}
+	}
+}
+
+// Where another transaction is open, a BEGIN that fails costs that one nothing.
+func TestABeginningThatFailsBesideATransactionLeavesThat(t *testing.T) {
+	stored := lent(t, sqlconn.Kind{}, style{strictTx: true}, func(t *testing.T, _ *database, conn *sql.Conn) {
+		tx, err := conn.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = conn.BeginTx(t.Context(), nil)
+		require.ErrorIs(t, err, errDBRefused)
+		_, err = tx.ExecContext(t.Context(), "INSERT 1")
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit())
+		_, err = conn.ExecContext(t.Context(), "INSERT 2")
+		require.NoError(t, err)
+	})
+	require.Equal(t, map[int]int{1: 1, 2: 1}, stored)
+}
+
+// A transaction whose context has ended is over for its borrower before database/sql rolls it back: what
+// follows on the loan is no part of it.
+func TestWhatFollowsATransactionWhoseContextHasEndedIsNoPartOfIt(t *testing.T) {
+	for range 100 { // database/sql may be first
+		var after error
+		stored := lent(t, sqlconn.Kind{}, style{}, func(t *testing.T, db *database, conn *sql.Conn) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			tx, err := conn.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			_, err = tx.ExecContext(ctx, "INSERT 1")
+			require.NoError(t, err)
+			cancel()
+			require.Error(t, tx.Commit())
+			after = execBesideClose(func() error { _, err := conn.ExecContext(t.Context(), "INSERT 2"); return err })
+			_ = execBesideClose(func() error {
+				return sqlconn.Raw(conn, func(c any) error {
+					db.mu.Lock()
+					defer db.mu.Unlock()
+					if c.(*dbSession).inTx {
+						t.Error("Raw in a transaction that is over")
+					}
+					return nil
+				})
+			})
+		})
+		require.Zero(t, stored[1])
+		require.Equal(t, after == nil, stored[2] == 1, "%v", after)
+	}
+}
+
+// execBesideClose makes a call that database/sql panics in where it closes the *sql.Conn at that moment.
+func execBesideClose(call func() error) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = sql.ErrConnDone
+		}
+	}()
+	return call()
+}

@@ -298,6 +298,8 @@ func TestParametersThatDuckDBCannotHoldExactlyAreErrors(t *testing.T) {
 		{arrow.FixedWidthTypes.MonthDayNanoInterval, `{"months": 1, "days": 2, "nanoseconds": 1}`, "no whole number of microseconds"},
 		{&arrow.TimestampType{Unit: arrow.Nanosecond, TimeZone: "UTC"}, `"2001-02-03 04:05:06.000000001Z"`, "no whole number of microseconds"},
 		{arrow.FixedWidthTypes.Duration_s, `9223372036854775807`, "out of range"},
+		{arrow.FixedWidthTypes.Date64, `1`, "1 ms is no whole number of days"},
+		{arrow.FixedWidthTypes.Date64, `185542587187200000`, "out of range"},
 		{&arrow.Decimal256Type{Precision: 60, Scale: 0}, `"` + strings.Repeat("9", 39) + `"`, "39 digits"},
 		{arrow.ListOf(arrow.FixedWidthTypes.Duration_ns), `["1ns"]`, "element 0: 1 ns is no whole number"},
 		{arrow.ListOf(arrow.StructOf(arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int8})), `[{"x": 1}]`, "not supported"},

@@ -20,9 +20,11 @@
 //
 // The session options "catalog" and "schema" say where names are looked for.
 //
-// Parameters may be of any Arrow type but lists, structs, maps and unions. What
-// DuckDB cannot hold exactly (more than 38 digits, intervals and zoned timestamps
-// finer than a microsecond) is an error.
+// Parameters may be of any Arrow type but structs, maps and unions. Where a table is
+// made for an ingestion, unions, run-ends and float16 have no type. What DuckDB cannot hold
+// exactly (more than 38 digits, intervals and zoned timestamps finer than a microsecond, a
+// date with a time of day) is an error, of parameters and of ingestions; of what is
+// ingested, intervals of days and milliseconds are one too.
 //
 // Engine.Live adds views whose rows this process makes whenever they are read.
 //

@@ -138,6 +138,9 @@ func (a *appender) append(batch arrow.RecordBatch) error {
 	if err := checkBatch(batch); err != nil {
 		return err
 	}
+	if err := checkExact(batch); err != nil {
+		return err
+	}
 	// A DuckDB chunk holds at most one vector's worth of rows.
 	size := int64(capi.VectorSize())
 	for from := int64(0); from < batch.NumRows(); from += size {

@@ -17,7 +17,11 @@ func newTemporal(a arrow.Array, row int) (capi.Value, error) {
 	case *array.Date32:
 		return capi.CreateDate(capi.NewDate(int32(a.Value(row)))), nil
 	case *array.Date64:
-		return capi.CreateDate(capi.NewDate(int32(arrow.Date32FromTime(a.Value(row).ToTime())))), nil
+		n, err := days(a.Value(row))
+		if err != nil {
+			return capi.Value{}, err
+		}
+		return capi.CreateDate(capi.NewDate(n)), nil
 	case *array.Time32:
 		unit := a.DataType().(*arrow.Time32Type).Unit
 		return capi.CreateTime(capi.NewTime(int64(a.Value(row)) * unit.Multiplier().Microseconds())), nil

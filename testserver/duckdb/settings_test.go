@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"strconv"
 	"sync"
@@ -15,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/registry"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -67,6 +70,44 @@ func TestManyBorrowersLeaveTheSettingsOfTheServer(t *testing.T) {
 	}
 }
 
+// A setting counts as one by all of the names that DuckDB has for it.
+func TestNamesOfASettingAreKnown(t *testing.T) {
+	s := openSession(t, newEngine(t, Config{}))
+	names := s.mustQuery(t, "SELECT name, unnest(aliases) FROM duckdb_settings() WHERE name NOT LIKE '%profil%'") // those are not put back
+	require.Greater(t, len(names), 3)
+	for _, of := range names {
+		require.Equal(t, sqlscan.Effect{Name: of[0]}.SettingKey(), sqlscan.Effect{Name: of[1]}.SettingKey())
+	}
+}
+
+// The users of a registry have pools of their own on one server: they, too, leave what its operator has set.
+func TestUsersOfARegistryLeaveTheSettingsOfTheServer(t *testing.T) {
+	srv, err := Start(t.Context(), Config{Settings: map[string]string{"threads": "3"}}, testserver.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, srv.Close()) }()
+	host, port, err := net.SplitHostPort(srv.Addr())
+	require.NoError(t, err)
+	r := registry.New()
+	defer func() { require.NoError(t, r.Close(t.Context())) }()
+	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
+		CREATE SERVER lake FOREIGN DATA WRAPPER flight_sql OPTIONS (host '%s', port '%s');
+		CREATE USER MAPPING FOR ann SERVER lake; CREATE USER MAPPING FOR ben SERVER lake`, host, port)))
+	for first := range 2 {
+		var handles [2]*flightpool.SessionHandle
+		for i, user := range []string{"ann", "ben"} {
+			handles[i], err = r.AcquireSession(t.Context(), "lake", user)
+			require.NoError(t, err)
+			_, err = handles[i].Update(t.Context(), fmt.Sprintf("SET threads = %d", i+1))
+			require.NoError(t, err)
+		}
+		_ = handles[first].Close()
+		_ = handles[1-first].Close()
+		threads, err := flightpool.CollectOneRow[int64](r.Query(t.Context(), "lake", "ann", "SELECT current_setting('threads')"))
+		require.NoError(t, err)
+		require.Equal(t, int64(3), threads)
+	}
+}
+
 // borrowSettings is one session of a borrower, who changes some settings.
 func borrowSettings(ctx context.Context, pool *flightpool.FlightSQLPool, rnd *rand.Rand) {
 	h, err := pool.AcquireSession(ctx)
@@ -75,7 +116,7 @@ func borrowSettings(ctx context.Context, pool *flightpool.FlightSQLPool, rnd *ra
 	}
 	statements := []string{
 		"SET threads = 1", "SET threads = 2", "RESET threads", "SET checkpoint_threshold = '1MB'", "SET preserve_insertion_order = true", "SET TimeZone = 'Asia/Tokyo'", "SET default_null_order = 'nulls_first'",
-		"SET http_proxy_password = 'x'", "SET threads = 'nosuch'", "CREATE TEMP TABLE x (a INT)", "SET VARIABLE v = 1", "SELECT error('x')", "SELECT 1", "SET threads = 4; SELECT error('x')",
+		"SET worker_threads = 2", "RESET worker_threads", "SET wal_autocheckpoint = '2MB'", "SET null_order = 'nulls_first'", "SET http_proxy_password = 'x'", "SET threads = 'nosuch'", "CREATE TEMP TABLE x (a INT)", "SET VARIABLE v = 1", "SELECT error('x')", "SELECT 1", "SET threads = 4; SELECT error('x')",
 	}
 	for range 1 + rnd.IntN(4) {
 		_, _ = h.Update(ctx, statements[rnd.IntN(len(statements))])

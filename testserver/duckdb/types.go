@@ -17,7 +17,7 @@ var sqlTypes = map[arrow.Type]string{
 	arrow.FLOAT32: "FLOAT", arrow.FLOAT64: "DOUBLE",
 	arrow.STRING: "VARCHAR", arrow.LARGE_STRING: "VARCHAR", arrow.STRING_VIEW: "VARCHAR",
 	arrow.BINARY: "BLOB", arrow.LARGE_BINARY: "BLOB", arrow.BINARY_VIEW: "BLOB", arrow.FIXED_SIZE_BINARY: "BLOB",
-	arrow.DATE32: "DATE", arrow.DATE64: "DATE", arrow.TIME32: "TIME", arrow.TIME64: "TIME",
+	arrow.DATE32: "DATE", arrow.DATE64: "DATE", arrow.TIME32: "TIME",
 	arrow.INTERVAL_MONTHS: "INTERVAL", arrow.INTERVAL_DAY_TIME: "INTERVAL", arrow.INTERVAL_MONTH_DAY_NANO: "INTERVAL",
 	arrow.DURATION: "INTERVAL",
 }
@@ -30,6 +30,11 @@ func sqlType(t arrow.DataType) (string, error) {
 	switch t := t.(type) {
 	case *arrow.TimestampType:
 		return timestampType(t), nil
+	case *arrow.Time64Type:
+		if t.Unit == arrow.Nanosecond {
+			return "TIME_NS", nil
+		}
+		return "TIME", nil
 	case arrow.DecimalType:
 		if t.GetPrecision() > 38 {
 			return "", fmt.Errorf("a decimal of %d digits is more than DuckDB holds", t.GetPrecision())

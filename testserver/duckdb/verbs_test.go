@@ -59,7 +59,7 @@ var tryOut = []string{
 	"CHECKPOINT", "FORCE CHECKPOINT", "VACUUM", "VACUUM ANALYZE t", "ANALYZE", "UPDATE EXTENSIONS",
 	"ATTACH ':memory:' AS more", "DETACH lake2", "LOAD icu",
 	"PREPARE q AS SELECT 1", "PREPARE q AS INSERT INTO t VALUES (7); EXECUTE q", "DEALLOCATE atstart", "PREPARE q AS SELECT 1; DEALLOCATE q", "EXECUTE atstart", "PREPARE atstart AS SELECT 2",
-	"PIVOT t ON a IN (SELECT a FROM t)", "FROM (PIVOT t ON a IN (SELECT a FROM t) USING count(*))", "FROM query('SELECT 1')", "FROM query('FROM enable_logging()')", "FROM query($$SELECT nextval('seq')$$)",
+	"PIVOT t ON a IN (SELECT a FROM t)", "FROM (PIVOT t ON a IN (SELECT a FROM t) USING count(*))", "FROM query('SELECT 1')", "FROM query('FROM enable_logging()')", "FROM query($$SELECT nextval('seq')$$)", "FROM query(\"SELECT nextval('seq')\")", "FROM query(\"FROM enable_logging()\")",
 	"FROM query('FROM enable_' || 'logging()')", "FROM query(('FROM enable_logging()'))", "FROM query(concat('SELECT nextval(''seq'')'))", "FROM json_execute_serialized_sql(json_serialize_sql('FROM enable_logging()'))",
 	"ALTER DATABASE lake2 SET ALIAS TO lake3", "SELECT setseed\u200b(0.5)", "SET custom_profiling_settings = '{\"CPU_TIME\": \"true\"}'",
 	"SET progress_bar_time = 1", "SET enable_http_logging = true", "SET enable_profiling = 'nosuch'", "SET Calendar = NULL",
@@ -289,7 +289,7 @@ func TestASettingOfTheWholeServerIsPutBack(t *testing.T) {
 		for _, sql := range []string{
 			"SET memory_limit = '1GB'", "SET max_memory = '1GB'", "RESET memory_limit", "PRAGMA memory_limit = '1GB'", "SET max_temp_directory_size = '1GB'", "RESET max_temp_directory_size",
 			"SET checkpoint_threshold = '1GB'", "SET threads = 1", "RESET threads",
-			"SET threads = 1; CREATE TEMP MACRO m() AS 1", "CREATE TEMP MACRO m() AS 1; SET threads = 1", "SET threads = 1; SELECT setseed(0.5)", "SET http_proxy_password = 'x'", "SET http_proxy_password = 'x'; SET threads = 1; CREATE TEMP MACRO m() AS 1", "SET threads = 1; SET checkpoint_threshold = '1GB'; SET VARIABLE v = 1",
+			"SET threads = 1; SET worker_threads = 4; CREATE TEMP MACRO m() AS 1", "SET threads = 1; CREATE TEMP MACRO m() AS 1", "CREATE TEMP MACRO m() AS 1; SET threads = 1", "SET threads = 1; SELECT setseed(0.5)", "SET http_proxy_password = 'x'", "SET http_proxy_password = 'x'; SET threads = 1; CREATE TEMP MACRO m() AS 1", "SET threads = 1; SET checkpoint_threshold = '1GB'; SET VARIABLE v = 1",
 		} {
 			for _, discard := range []bool{false, true} {
 				h, err := pool.AcquireSession(t.Context())
@@ -315,12 +315,13 @@ func TestASettingOfTheWholeServerIsPutBackByAllWhoChangeIt(t *testing.T) {
 	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 2, HealthCheck: flightpool.HealthCheck{Interval: -1}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, pool.Close(t.Context())) }()
-	for first := range 2 {
+	for scene := range 4 {
+		first, name := scene%2, [...]string{"threads", "worker_threads"}[scene/2]
 		var handles [2]*flightpool.SessionHandle
 		for i := range handles {
 			handles[i], err = pool.AcquireSession(t.Context())
 			require.NoError(t, err)
-			require.False(t, run(t, handles[i], fmt.Sprintf("SET threads = %d", i+1)))
+			require.False(t, run(t, handles[i], fmt.Sprintf("SET %s = %d", [...]string{"threads", name}[i], i+1)))
 		}
 		_ = handles[first].Close()
 		_ = handles[1-first].Close()

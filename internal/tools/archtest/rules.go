@@ -34,18 +34,18 @@ var (
 
 var layers = []layer{
 	{dir: "cancel", may: []string{"internal/callback"}},
-	{dir: "lease", may: []string{"lease/internal/fifo"}},
+	{dir: "lease", may: []string{"internal/ctxerr", "lease/internal/fifo"}},
 	{dir: "lease/internal"},
-	{dir: "lease/fleet", may: []string{"lease", "lease/internal/fifo", "internal/invariant", "internal/taskgroup"}},
+	{dir: "lease/fleet", may: []string{"lease", "lease/internal/fifo", "internal/ctxerr", "internal/errjoin", "internal/invariant", "internal/taskgroup"}},
 	{dir: "lease/dynamolease", may: []string{"lease", "lease/fleet"}, external: aws},
 	{dir: "lease/pglease", may: []string{"lease", "lease/fleet"}, external: []string{"github.com/jackc/"}},
 	{dir: "lease/fleet/fleettest", may: []string{"lease/fleet"}, external: test},
 	{dir: "lease/leasetest", may: []string{"lease"}, external: test},
 
-	{dir: "reservoir", may: []string{"internal/ctxerr", "internal/option", "internal/backoff", "internal/callback", "internal/invariant"}},
+	{dir: "reservoir", may: []string{"internal/ctxerr", "internal/errjoin", "internal/option", "internal/backoff", "internal/callback", "internal/invariant"}},
 	{dir: "reservoir/reservoirtest", may: []string{"reservoir"}, external: test},
 	{dir: "reservoir/sqlconn", may: []string{"internal/badconn", "internal/ctxerr", "reservoir", "internal/callback", "internal/printing"}},
-	{dir: "reservoir/dsql", may: []string{"internal/badconn", "reservoir", "internal/backoff", "internal/callback", "internal/option", "internal/taskgroup", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
+	{dir: "reservoir/dsql", may: []string{"internal/badconn", "internal/ctxerr", "internal/errjoin", "reservoir", "internal/backoff", "internal/callback", "internal/option", "internal/taskgroup", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 
 	{dir: "backend", may: []string{"cancel", "internal/eof", "internal/printing"}, external: wire},
@@ -84,7 +84,7 @@ var layers = []layer{
 
 	{dir: "flightpool", may: []string{"rowscan", "internal/backoff", "internal/bind", "internal/printing", "internal/netname", "backend", "session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/ctxvalues", "internal/flightconn", "internal/histogram", "internal/invariant", "internal/option", "internal/taskgroup", "internal/tracers", "internal/sqlscan", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"backend", "flightpool", "flightpool/sqldriver", "session", "rowscan", "internal/adbcconn", "internal/callback", "internal/driverapi", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
-	{dir: "flightpool/sqldriver", may: []string{"internal/ctxerr", "backend", "flightpool", "rowscan", "session", "internal/bind", "internal/driverapi", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
+	{dir: "flightpool/sqldriver", may: []string{"internal/callback", "internal/ctxerr", "backend", "flightpool", "rowscan", "session", "internal/bind", "internal/driverapi", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/oauth", may: []string{"internal/option", "internal/netname", "flightpool", "internal/printing", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},
 	{dir: "flightpool/registry/ddl", may: []string{"internal/printing"}},
 	{dir: "flightpool/registry", may: []string{"internal/ctxerr", "backend", "cancel", "flightpool", "flightpool/registry/ddl", "internal/bind", "internal/callback", "internal/fairshare", "internal/histogram", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/option", "internal/taskgroup", "internal/tracers", "internal/errjoin"}, external: wire},

@@ -31,7 +31,7 @@ func TestTheDoctorSaysTheTruth(t *testing.T) {
 		}},
 		// One database connection serves all clients; a statement ends with its RPC, and nothing shows it.
 		{"SQLite", lite, map[string]string{
-			"TLS": "no", "authentication": "no", "sessions": "one for all", "parameters": "yes", "cancel": "unconfirmed", "ingestion": "no", "largest request": "4 MiB",
+			"TLS": "no", "authentication": "no", "sessions": "one for all", "parameters": "yes", "transactions": "honest", "cancel": "unconfirmed", "ingestion": "no", "largest request": "4 MiB",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

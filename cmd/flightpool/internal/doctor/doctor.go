@@ -218,8 +218,9 @@ func (e *exam) reach(ctx context.Context) error {
 			}
 			return nil
 		}
-		if refused = errors.Join(refused, err); backend.FaultIn(err) != backend.FaultStatement {
-			return err
+		var known *flightpool.Error
+		if refused = errors.Join(refused, err); backend.FaultIn(err) != backend.FaultStatement || errors.As(err, &known) && known.Stage < backend.StageProbe {
+			return err // another query would be of no use
 		}
 	}
 	return refused

@@ -156,7 +156,7 @@ func TestAnIdleSessionIsWatched(t *testing.T) {
 		require.Equal(t, "stay", r.Verdict("idle sessions"))
 		r, _ = examine(t, testserver.ClickHouse(), idle) // they end after a minute
 		require.Equal(t, "end", r.Verdict("idle sessions"), "%+v", r.Findings)
-		require.Contains(t, r.Go(""), "IdleTTL:       60000 * time.Millisecond")
+		require.Contains(t, r.Go(Entrance{}), "IdleTTL:       60000 * time.Millisecond")
 	})
 }
 
@@ -167,7 +167,7 @@ func TestAHeaderThatWasNamedIsJudged(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, srv := examine(t, p, named)
 			require.Equal(t, truth(p)["sessions"], r.Verdict("sessions"), "%s: %+v", p.Name, r.Findings)
-			require.Equal(t, p.SessionKey == testserver.ByHeader, strings.Contains(r.Go(""), "SessionHeader"), p.Name)
+			require.Equal(t, p.SessionKey == testserver.ByHeader, strings.Contains(r.Go(Entrance{}), "SessionHeader"), p.Name)
 			requireNothingLeft(t, srv)
 		})
 	}
@@ -176,14 +176,14 @@ func TestAHeaderThatWasNamedIsJudged(t *testing.T) {
 func TestTheConfigIsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := examine(t, testserver.ClickHouse(), nil)
-		text := r.Go(`flightpool.BasicAuth("app", os.Getenv("FLIGHTPOOL_PASSWORD"))`)
+		text := r.Go(Entrance{Fields: []string{`Auth: flightpool.BasicAuth("app", os.Getenv("FLIGHTPOOL_PASSWORD"))`}})
 		require.Contains(t, text, `SessionHeader: "x-clickhouse-session-id"`)
 		_, expr, _ := strings.Cut(strings.TrimSpace(text), ":= ")
 		_, err := parser.ParseExpr(expr)
 		require.NoError(t, err, text)
 
 		r, _ = examine(t, testserver.Profile{SessionKey: testserver.ByPeerIP}, nil)
-		require.Contains(t, r.Go(""), "MaxSize: 1,")
+		require.Contains(t, r.Go(Entrance{}), "MaxSize: 1,")
 	})
 }
 
@@ -235,6 +235,19 @@ func TestASilentServerIsOneThatDoesNotAnswer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A handshake that is refused, in whatever words, is not one more query's to be tried with.
+func TestARefusedHandshakeIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, srv.Close()) }()
+		srv.Faults().Set(testserver.Fault{On: testserver.OnHandshake, Do: testserver.Fail(codes.Internal, "there are none")})
+		_, err = Examine(t.Context(), Options{Target: srv.URI(), Config: flightpool.Config{Auth: flightpool.BasicAuth("app", "secret"), Dialer: srv.Dial}})
+		require.ErrorContains(t, err, "there are none")
+		require.Equal(t, 1, strings.Count(err.Error(), "there are none"), "%v", err)
+	})
 }
 
 // Nor are the pool's insides in what is told of a connection that could not be opened later.
@@ -299,6 +312,16 @@ func TestARefusalOfTheMomentIsNoVerdict(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A read of a table that a transaction of another connection has changed may wait for its end.
+func TestAReadThatWaitsForATransactionIsNoSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waits := testserver.Fault{On: testserver.OnDoGet, SQL: "count(*)", Skip: 6, Times: 1, Do: testserver.Hang()} // the look during a transaction
+		r, srv := examine(t, testserver.Strict(), nil, waits)
+		require.Equal(t, "honest", r.Verdict("transactions"), "%+v", r.Findings)
+		requireNothingLeft(t, srv)
+	})
 }
 
 // What a table holds is not known where the server does not let it be read.

@@ -15,13 +15,18 @@ func (f Finding) Text(w io.Writer) {
 	fmt.Fprintln(w, strings.TrimRight(line, " ")) // w tells at its end that it could not be written
 }
 
-// Go is the Config that suits the server, as Go source. auth is the Go of its
-// Auth, empty where there is none.
-func (r *Report) Go(auth string) string {
+// Entrance is what it took to be let in, as Go source.
+type Entrance struct {
+	Before string   // statements that come first
+	Fields []string // of Config, each with its value
+}
+
+// Go is the Config that suits the server, as Go source.
+func (r *Report) Go(by Entrance) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "pool, err := flightpool.New(ctx, %q, flightpool.Config{\n", r.Target)
-	if auth != "" {
-		fmt.Fprintf(&b, "Auth: %s,\n", auth)
+	fmt.Fprintf(&b, "%spool, err := flightpool.New(ctx, %q, flightpool.Config{\n", by.Before, r.Target)
+	for _, field := range by.Fields {
+		fmt.Fprintf(&b, "%s,\n", field)
 	}
 	for _, s := range r.Settings {
 		value, field := s.Go, s.Field

@@ -131,7 +131,9 @@ func (e *exam) isolation(ctx context.Context, l *link) (lies []string, seen stri
 		return nil, unseen
 	}
 	err = e.change(ctx, l, "INSERT INTO "+table+" VALUES (1)", backend.Call{Tx: id})
-	during, _ := other.count(ctx, table, backend.Call{}) // may be refused while another changes it
+	silence := e.silence
+	during, _ := other.count(ctx, table, backend.Call{}) // may be refused, or wait, while another changes it
+	e.silence = silence
 	if ended := l.end(ctx, id, true); err != nil || ended != nil {
 		return nil, unseen
 	}

@@ -1,0 +1,260 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/effect"
+)
+
+func TestWhatAnAnswerMeans(t *testing.T) {
+	page := status.Error(codes.PermissionDenied, "unexpected HTTP status code received from server: 403 (Forbidden)")
+	for name, tc := range map[string]struct {
+		err  error
+		want effect.Meaning
+		down bool
+	}{
+		"none":              {nil, effect.Done, false},
+		"not sent":          {&backend.Error{Fault: backend.FaultTransport, Unsent: true}, effect.Refused, false},
+		"misuse":            {&backend.Error{Fault: backend.FaultUsage, Err: status.Error(codes.Internal, "")}, effect.Refused, true},
+		"not permitted":     {&backend.Error{Fault: backend.FaultAuth, Err: status.Error(codes.Internal, "")}, effect.Refused, false},
+		"a page, forbidden": {&backend.Error{Fault: backend.FaultAuth, Err: page}, effect.NotKnown, false},
+		"a page, no call":   {&backend.Error{Fault: backend.FaultUnsupported, Err: page}, effect.NotKnown, false},
+		"no such call":      {&backend.Error{Fault: backend.FaultUnsupported, Err: status.Error(codes.Unimplemented, "")}, effect.Refused, true},
+		"the connection":    {&backend.Error{Fault: backend.FaultTransport, Err: status.Error(codes.NotFound, "")}, effect.NotKnown, false},
+		"a refusal":         {&backend.Error{Fault: backend.FaultStatement, Err: status.Error(codes.NotFound, "")}, effect.Refused, false},
+		"nobody's":          {&backend.Error{Fault: backend.FaultStatement, Err: status.Error(codes.Internal, "")}, effect.NotKnown, false},
+	} {
+		require.Equal(t, tc.want, meaningOf(effect.Statement, tc.err), name)
+		require.Equal(t, tc.down, turnedDown(tc.err), name)
+	}
+}
+
+// failing is an execution that fails in err, and records what it was told of its call.
+type failing struct {
+	*fakePrepared
+	err     error
+	several *bool
+}
+
+func (p failing) Update(_ context.Context, _ arrow.RecordBatch, call backend.Call) (int64, error) {
+	*p.several = call.ChangesSeveral
+	return 0, p.err
+}
+
+func (p failing) Query(_ context.Context, _ arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
+	*p.several = call.ChangesSeveral
+	return nil, p.err
+}
+
+func TestAFailureSaysWhetherSomeOfItMayBeStored(t *testing.T) {
+	refused := func(fault backend.Fault, stage backend.Stage, unsent bool) *backend.Error {
+		return &backend.Error{Fault: fault, Stage: stage, Unsent: unsent, Err: status.Error(codes.InvalidArgument, "no")}
+	}
+	statement := refused(backend.FaultStatement, backend.StageExecute, false)
+	auth := refused(backend.FaultAuth, backend.StageExecute, false)
+	two, one := int64Batch(1, 2), int64Batch(1)
+	for name, tc := range map[string]struct {
+		sql     string
+		rows    arrow.RecordBatch
+		inTx    bool
+		err     *backend.Error
+		partial bool
+		several bool
+		check   bool // it is the statement before ours that fails
+	}{
+		"one row":                        {sql: "INSERT 1", rows: one, err: statement},
+		"two rows":                       {sql: "INSERT 1", rows: two, err: statement, partial: true, several: true},
+		"two rows in a transaction":      {sql: "INSERT 1", rows: two, inTx: true, err: statement, several: true},
+		"a read with two rows":           {sql: "SELECT 1", rows: two, err: statement},
+		"two rows, not permitted":        {sql: "INSERT 1", rows: two, err: auth, partial: true, several: true},
+		"one row, not permitted":         {sql: "INSERT 1", rows: one, err: auth},
+		"two rows, nothing sent":         {sql: "INSERT 1", rows: two, err: refused(backend.FaultLimit, backend.StageExecute, true), several: true},
+		"two rows, the first may be in":  {sql: "INSERT 1", rows: two, err: refused(backend.FaultAuth, backend.StageExecute, true), partial: true, several: true},
+		"two rows, in preparing":         {sql: "INSERT 1", rows: two, err: refused(backend.FaultAuth, backend.StagePrepare, false), several: true},
+		"two rows, no such call":         {sql: "INSERT 1", rows: two, err: refused(backend.FaultUnsupported, backend.StageExecute, false), partial: true, several: true},
+		"two rows, too large":            {sql: "INSERT 1", rows: two, err: refused(backend.FaultLimit, backend.StageExecute, false), partial: true, several: true},
+		"two rows, misuse":               {sql: "INSERT 1", rows: two, err: refused(backend.FaultUsage, backend.StageExecute, false), several: true},
+		"two rows, a look before denied": {sql: "INSERT INTO t VALUES (?)", rows: two, err: auth, check: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{})
+			several := false
+			if tc.check {
+				r.conn.fail = map[string]error{searchPathQuery.sql: tc.err, namespaceQuery.sql: tc.err}
+			} else {
+				r.conn.prepared = func(p *fakePrepared) backend.Prepared { return failing{p, tc.err, &several} }
+			}
+			if tc.inTx {
+				must(t, r.handle.BeginTransaction(t.Context()))
+			}
+			var err error
+			if tc.sql == "SELECT 1" {
+				_, err = r.handle.Query(t.Context(), tc.sql, tc.rows)
+			} else {
+				_, err = r.handle.UpdateWithRecordBatch(t.Context(), tc.sql, tc.rows)
+			}
+			var e *backend.Error
+			require.ErrorAs(t, err, &e, name)
+			require.Equal(t, tc.err.Fault, e.Fault, "%s: %v", name, err)
+			require.Equal(t, tc.partial, e.Partial, name)
+			require.Equal(t, tc.several, several, name)
+			_ = r.handle.Close()
+		})
+	}
+	for name, tc := range map[string]struct {
+		run     func(ctx context.Context, h *SessionHandle) error
+		partial bool
+	}{
+		"a script": {func(ctx context.Context, h *SessionHandle) error {
+			_, err := h.Update(ctx, "INSERT 1; INSERT bad")
+			return err
+		}, true},
+		"one statement": {func(ctx context.Context, h *SessionHandle) error { _, err := h.Update(ctx, "INSERT bad"); return err }, false},
+		"a script of reads": {func(ctx context.Context, h *SessionHandle) error {
+			return drained(h.Query(ctx, "SELECT 1; SELECT bad"))
+		}, false},
+		"no statement": {func(ctx context.Context, h *SessionHandle) error { return h.SetOption(ctx, "a", "1") }, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{fail: map[string]error{"SetOptions": auth}})
+			for _, sql := range []string{"INSERT 1; INSERT bad", "INSERT bad", "SELECT 1; SELECT bad"} {
+				r.conn.fail[sql] = statement
+			}
+			var e *backend.Error
+			require.ErrorAs(t, tc.run(t.Context(), r.handle), &e, name)
+			require.Equal(t, tc.partial, e.Partial, "%s: %v", name, e)
+			_ = r.handle.Close()
+		})
+	}
+}
+
+// refusingIngestion takes all rows and refuses them.
+type refusingIngestion struct {
+	*fakeConn
+	err   error
+	split bool
+}
+
+func (c *refusingIngestion) Ingest(_ context.Context, rows array.RecordReader, _ backend.IngestOptions, call backend.Call) (int64, error) {
+	for rows.Next() {
+		if c.split {
+			call.Op.MarkSplit()
+		}
+	}
+	return 0, c.err
+}
+
+// TestAnIngestionThatIsRefusedSaysWhetherSomeOfItMayBeStored: the server may have taken the rows
+// before, or dropped the table for them.
+func TestAnIngestionThatIsRefusedSaysWhetherSomeOfItMayBeStored(t *testing.T) {
+	unsupported := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultUnsupported, Err: status.Error(codes.Unimplemented, "no")}
+	statement := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.InvalidArgument, "no")}
+	for name, tc := range map[string]struct {
+		batches int
+		split   bool
+		mode    backend.IngestMode
+		err     error
+		partial bool
+	}{
+		"no batch":          {0, false, backend.IngestAppend, unsupported, false},
+		"one batch":         {1, false, backend.IngestAppend, unsupported, false},
+		"two batches":       {2, false, backend.IngestAppend, unsupported, true},
+		"in parts":          {1, true, backend.IngestAppend, unsupported, true},
+		"a new table":       {1, false, backend.IngestReplace, unsupported, true},
+		"refused for a row": {1, false, backend.IngestAppend, statement, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ingest := func(r *rig) error {
+				r.handle.conn = &refusingIngestion{r.conn, tc.err, tc.split}
+				batches := make([]arrow.RecordBatch, tc.batches)
+				for i := range batches {
+					batches[i] = int64Batch(1)
+				}
+				rows, err := array.NewRecordReader(fakeSchema, batches)
+				must(t, err)
+				_, err = r.handle.Ingest(t.Context(), "t", rows, backend.IngestOptions{Mode: tc.mode})
+				return err
+			}
+			r := newRig(t, &fakeConn{})
+			var e *backend.Error
+			require.ErrorAs(t, ingest(r), &e, name)
+			require.Equal(t, tc.partial, e.Partial, "%s: %v", name, e)
+			_ = r.handle.Close()
+
+			r = newRig(t, &fakeConn{})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			require.Error(t, ingest(r), name)
+			require.Equal(t, tc.partial, errors.Is(r.handle.Commit(t.Context()), backend.ErrTxAborted), "what may be half done is not committed: %s", name)
+			_, err := r.handle.Ingest(t.Context(), "t", nil, backend.IngestOptions{})
+			require.Error(t, err, name)
+			_ = r.handle.Close()
+		})
+	}
+}
+
+func TestAnIngestionInATransactionThatIsAbortedIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		_, err := r.handle.Update(t.Context(), "INSERT bad")
+		require.Error(t, err)
+		rows, err := array.NewRecordReader(fakeSchema, nil)
+		must(t, err)
+		sent := len(r.conn.Log())
+		_, err = r.handle.Ingest(t.Context(), "t", rows, backend.IngestOptions{})
+		require.ErrorIs(t, err, backend.ErrTxAborted)
+		require.Len(t, r.conn.Log(), sent)
+		must(t, r.handle.Close())
+	})
+}
+
+// lazyRows fail when their schema is asked for, as those do that are read to know it.
+type lazyRows struct {
+	array.RecordReader
+	err error
+}
+
+func (r *lazyRows) Schema() *arrow.Schema {
+	r.err = errors.New("no first row")
+	return fakeSchema
+}
+
+func (r *lazyRows) Err() error { return r.err }
+
+func TestRowsThatFailAtOnceAreNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		empty, err := array.NewRecordReader(fakeSchema, nil)
+		must(t, err)
+		_, err = r.handle.Ingest(t.Context(), "t", &lazyRows{RecordReader: empty}, backend.IngestOptions{})
+		require.ErrorContains(t, err, "no first row")
+		require.Equal(t, backend.FaultUsage, backend.FaultIn(err))
+		require.Empty(t, r.conn.Log())
+		must(t, r.handle.Close())
+	})
+}
+
+// TestAFailureOfTheConnectionGoesBeforeOneOfTheRows, which is told beside it.
+func TestAFailureOfTheConnectionGoesBeforeOneOfTheRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed := errors.New("the rows")
+		r := newRig(t, &fakeConn{})
+		r.handle.conn = &readingConn{r.conn, func(error) error { return transportError() }}
+		rows := array.ReaderFromIter(fakeSchema, func(yield func(arrow.RecordBatch, error) bool) { yield(nil, failed) })
+		_, err := r.handle.Ingest(t.Context(), "t", rows, backend.IngestOptions{})
+		require.ErrorIs(t, err, failed)
+		require.ErrorIs(t, err, backend.ErrSessionLost)
+		require.ErrorContains(t, err, "connection reset")
+		_ = r.handle.Close()
+	})
+}

@@ -1,0 +1,59 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
+)
+
+// wrapError makes the call's error out of a backend's, in a copy, since a backend may
+// keep and return the same error again. An error without a type is of a fault that
+// nobody knows.
+//
+// What the server has said of the statement stays its answer, although the caller's
+// context may have ended meanwhile. Every other failure reports that end too: most
+// probably it is what has brought the failure about, and a fault that is unknown is
+// taken for it.
+func (c *call) wrapError(err error) *backend.Error {
+	var e *backend.Error
+	if !errors.As(err, &e) {
+		e = &backend.Error{Err: err, Fault: backend.FaultUnknown, Stage: backend.StageExecute}
+	} else {
+		copied := *e
+		e = &copied
+	}
+	e.Op = c.op
+	if e.Target == "" {
+		e.Target = c.s.policy.Target
+	}
+	if e.Fault == backend.FaultAuth && c.stepBegun.Load() && c.mayBeHalfDone(e) {
+		e.Unsent = false // the credential may have ended, or was refused by what the server asks, after the first part
+	}
+	e.Read = c.script.ReadOnly() && !c.delivered
+	e.Partial = c.mayBePartlyStored(e)
+	if e.Fault == backend.FaultStatement || e.Fault == backend.FaultUsage {
+		return e
+	}
+	if ended := c.contextError(); ended != nil {
+		e.Ctx = ended
+		if e.Fault == backend.FaultUnknown {
+			e.Fault = backend.FaultContext
+		}
+	} else if cause := c.cause(); e.Fault == backend.FaultContext && cause != nil && !errors.Is(e.Err, cause) {
+		e.Err = fmt.Errorf("%w: %w", cause, e.Err)
+	}
+	return e
+}
+
+// contextError is how the caller's context has ended, or nil. To ask is code of the caller's: a panic
+// in it goes on in the caller, but behind the caller it would end the process, and says nothing.
+func (c *call) contextError() (err error) {
+	if !c.behindCaller.Load() {
+		return ctxerr.Of(c.ctx)
+	}
+	_ = callback.Isolate("the caller's context", func() error { err = ctxerr.Of(c.ctx); return nil })
+	return err
+}
