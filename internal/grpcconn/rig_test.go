@@ -95,6 +95,11 @@ type peer struct {
 
 // pair is a Conn and its peer, over a connection of memory that takes any amount.
 func pair(t testing.TB, cfg Config, settings ...http2.Setting) (*Conn, *peer) {
+	return pairOver(t, cfg, func(c net.Conn) net.Conn { return c }, settings...)
+}
+
+// pairOver is pair where the Conn has what wrap makes of its connection.
+func pairOver(t testing.TB, cfg Config, wrap func(net.Conn) net.Conn, settings ...http2.Setting) (*Conn, *peer) {
 	l := memnet.New("server:1")
 	t.Cleanup(func() { _ = l.Close() })
 	type accepted struct {
@@ -115,7 +120,7 @@ func pair(t testing.TB, cfg Config, settings ...http2.Setting) (*Conn, *peer) {
 	p.hpack = hpack.NewEncoder(&p.block)
 	t.Cleanup(func() { _ = a.conn.Close() })
 	require.NoError(t, p.framer.WriteSettings(settings...))
-	c, err := New(t.Context(), ours, cfg)
+	c, err := New(t.Context(), wrap(ours), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close(0) })
 	preface := make([]byte, len(clientPreface))

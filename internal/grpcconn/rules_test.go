@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,6 +73,56 @@ func TestCloseSaysGoodbye(t *testing.T) {
 		require.ErrorIs(t, err, io.EOF)
 		require.Equal(t, codes.Unavailable, status.Code(c.Invoke(t.Context(), "/s/m", []byte{}, &[]byte{})))
 	})
+}
+
+// What comes while GOAWAY waits to be written does not end the connection without it.
+func TestCloseSaysGoodbyeWhateverComesMeanwhile(t *testing.T) {
+	for name, meanwhile := range map[string]func(p *peer, cancel func()){
+		"nothing": func(*peer, func()) {},
+		"a frame": func(p *peer, _ func()) { require.NoError(p, p.framer.WritePing(true, [8]byte{})) },
+		"the last RPC ends": func(p *peer, _ func()) {
+			p.headers(1, true, ":status", "200", "content-type", "application/grpc", "grpc-status", "0")
+		},
+		"it is cancelled": func(_ *peer, cancel func()) { cancel() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				slow := &slowToWrite{open: make(chan struct{})}
+				c, p := pairOver(t, testConfig(), func(c net.Conn) net.Conn {
+					slow.Conn = c
+					return slow
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				r := invoke(ctx, c, nil)
+				next[*http2.DataFrame](p)
+				slow.jam.Store(true)
+				var closing sync.WaitGroup
+				closing.Go(func() { c.Close(time.Second) })
+				synctest.Wait()
+				meanwhile(p, cancel)
+				synctest.Wait()
+				close(slow.open)
+				require.Equal(t, http2.ErrCodeNo, next[*http2.GoAwayFrame](p).ErrCode)
+				closing.Wait()
+				cancel()
+				<-r.done
+			})
+		})
+	}
+}
+
+// slowToWrite is a connection whose writes wait from some moment on, until open is closed.
+type slowToWrite struct {
+	net.Conn
+	jam  atomic.Bool
+	open chan struct{}
+}
+
+func (s *slowToWrite) Write(p []byte) (int, error) {
+	if s.jam.Load() {
+		<-s.open
+	}
+	return s.Conn.Write(p)
 }
 
 // Calls that come and go beside one that waits do not put off the question whether the server lives.

@@ -167,11 +167,12 @@ func (c *Conn) disown(last uint32, reason error) {
 	}
 }
 
-// drained is why the connection ends now: the server lets no RPC begin, and none is left.
+// drained is why the connection ends now: no RPC may begin any more, and none is left. Close
+// ends it itself, when it has told the server.
 func (c *Conn) drained() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.mu.streams) > 0 {
+	if len(c.mu.streams) > 0 || c.mu.goAway == errClosed {
 		return nil
 	}
 	return c.mu.goAway

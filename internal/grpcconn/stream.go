@@ -211,11 +211,10 @@ func (s *Stream) abort(err error) {
 	s.finish(err, false)
 	s.queue = nil
 	c.mu.out = appendReset(c.mu.out, s.id, codeCancel)
-	drained := c.mu.goAway != nil && len(c.mu.streams) == 0
 	c.flush()
 	s.wake()
-	if drained {
-		c.end(c.drained())
+	if reason := c.drained(); reason != nil {
+		c.end(reason)
 	}
 }
 
