@@ -181,7 +181,7 @@ func (s *shell) watch(ctx context.Context, arg string) error {
 	if arg != "" {
 		var err error
 		if seconds, err = strconv.ParseFloat(arg, 64); err != nil || !(seconds > 0 && seconds < 1e6) {
-			return errors.New(`\watch takes a number of seconds`)
+			return errors.New(`\watch takes a number of seconds above 0 and below 1000000`)
 		}
 	}
 	if s.last == "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ Exit codes:
   1  any other failure, and an interruption before a change was sent
   2  the command line is wrong
   3  no such table, budget or process
-  4  refused: the limit is below what is held, or free was not confirmed
+  4  refused: the limit is below what is held or the number of shards, or free was not confirmed
   5  no permission, or no valid credentials
   6  the table does not answer in time, or the outcome of a change is unknown`
 
@@ -142,16 +143,17 @@ sixth of Lease (10s by default), and so does every process that starts later,
 whatever limit it is configured with.
 
 A limit below what is held is refused without --force: nothing would be revoked,
-but nothing granted until the fleet is below it.`,
+but nothing granted until the fleet is below it. It cannot be below the number of
+shards.`,
 		Example: `  leasectl limit 9000 --table leases
   leasectl limit 500 --table leases --budget orders --force`,
 		Args: exactly(1, "the limit"),
 		RunE: func(c *cobra.Command, args []string) error {
-			limit, err := strconv.Atoi(args[0])
+			limit, err := strconv.ParseInt(args[0], 10, 32)
 			if err != nil || limit <= 0 {
-				return &failure{exitUsage, errors.New("the limit must be a whole number from 1 on")}
+				return &failure{exitUsage, fmt.Errorf("the limit must be a whole number from 1 to %d", math.MaxInt32)}
 			}
-			return a.withStore(c, func(ctx context.Context, src *source) error { return a.limit(ctx, src, limit, force) })
+			return a.withStore(c, func(ctx context.Context, src *source) error { return a.limit(ctx, src, int(limit), force) })
 		},
 	}
 	c.Flags().BoolVar(&force, "force", false, "set a limit that is below what is held, too")

@@ -272,6 +272,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"no limit":          {nil, at("errors", "limit"), exitUsage, []string{"limit takes one argument and was given 0: the limit"}},
 		"limit no number":   {nil, at("errors", "limit", "many"), exitUsage, []string{"whole number"}},
 		"limit zero":        {nil, at("errors", "limit", "0"), exitUsage, []string{"whole number"}},
+		"limit too large":   {nil, at("errors", "limit", "2147483648"), exitUsage, []string{"from 1 to 2147483647"}},
 		"no time":           {nil, at("errors", "show", "--timeout", "0s"), exitUsage, []string{"--timeout"}},
 		"watch backwards":   {nil, at("errors", "show", "--watch", "-1s"), exitUsage, []string{"--watch"}},
 		"nobody listens":    {nil, []string{"show", "--endpoint", "http://" + closed.Addr().String(), "--table", table}, exitUnknown, []string{"connection refused"}},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/errjoin"
@@ -138,7 +139,7 @@ const defaultMaxShards = 64 // by default
 
 // What a budget's record may say at most.
 const (
-	limitBound    = 1 << 31
+	limitBound    = math.MaxInt32 // an int of 32 bits holds it
 	shardsBound   = 1 << 16
 	durationBound = 30 * 24 * time.Hour
 )

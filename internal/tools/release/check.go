@@ -73,6 +73,9 @@ func (c *check) module(ctx context.Context, o outside, m packed) {
 			return g.String(), err
 		})
 	}
+	if m.dir == "." {
+		c.line("go build for Windows of 32 bits", func() (string, error) { return "", o.buildElsewhere(ctx, dir, m) })
+	}
 	c.line("go vet with Go "+m.lowest, func() (string, error) { return "", o.vet(ctx, filepath.Join(c.tree, m.dir)) })
 	if !m.hasMain {
 		c.line("API", func() (string, error) { return apiChanges(ctx, c.tree, c.tmp, m.tagged) })

@@ -100,6 +100,18 @@ func (o outside) get(ctx context.Context, dir string, m packed) (g gotten, err e
 	return o.cost(ctx, dir, env, m.path+"/...")
 }
 
+// buildElsewhere builds the packages of a module that get has got, but for the tools of its development, where
+// an int has 32 bits and the system is no Unix.
+func (o outside) buildElsewhere(ctx context.Context, dir string, m packed) error {
+	list, err := o.run(ctx, dir, nil, "go", "list", m.path+"/...")
+	if err != nil {
+		return err
+	}
+	packages := slices.DeleteFunc(strings.Fields(list), func(p string) bool { return strings.HasPrefix(p, m.path+"/internal/tools/") })
+	_, err = o.run(ctx, dir, []string{"GOOS=windows", "GOARCH=386"}, "go", append([]string{"build"}, packages...)...)
+	return err
+}
+
 // cost measures what packages take, with "-test" their tests too, seen from the module in a folder.
 func (o outside) cost(ctx context.Context, dir string, env []string, packages ...string) (g gotten, err error) {
 	list, err := o.run(ctx, dir, env, "go", "list", "-m", "all")
