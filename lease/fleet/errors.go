@@ -40,5 +40,6 @@ var ErrRecord = errors.New("not a record of this package")
 
 var (
 	errOverrun = errors.New("the process was taken for dead, its leases went to others, and the budget is overrun")
+	errLost    = errors.New("the process was taken for dead, and its leases may have gone to others")
 	errLapsed  = errors.New("the leases' validity has lapsed")
 )

@@ -182,6 +182,7 @@ func (l *Leases) grantWaiters(now instant) (s grantResult) {
 	usable := l.usable(now)
 	capacity := l.capacity(now)
 	fallbacks := l.counts.Fallbacks
+	l.state.lost = l.state.lost && l.inUse > l.state.held()-l.state.overLimit()
 	for l.inUse < capacity && l.waiting.Len() > 0 {
 		s.granted = append(s.granted, l.waiting.Next())
 		l.inUse++
@@ -252,6 +253,9 @@ func (l *Leases) Valid() error {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.state.lost {
+		return l.fail(lease.ErrUnavailable, errLost)
+	}
 	if !l.valid(now) && l.inUse > l.lapsedCapacity(l.state.held()-l.state.returning(), now) {
 		return l.fail(lease.ErrUnavailable, cmp.Or(l.state.cause, errLapsed))
 	}

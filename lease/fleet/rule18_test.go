@@ -51,6 +51,7 @@ func TestConnectionsNeverExceedTheLimitWhateverHappens(t *testing.T) {
 		{"a limit that goes up and down, shards too", func(s *story) {
 			s.jumps, s.leaves, s.limits, s.shards = 60*time.Second, 90*time.Second, 40*time.Second, 3
 		}},
+		{"leases that wait for a permit", func(s *story) { s.permits, s.limit = 90*time.Second, 12 }},
 		{"without strictness, while nobody alive is taken for dead", func(s *story) {
 			s.strict, s.pauses, s.cutOffs = false, 0, false
 		}},

@@ -34,6 +34,10 @@ type state struct {
 
 	outage outage
 
+	// This process was taken for dead, and others may have what it held: until the
+	// store has all that it counts on within the limit, nothing more is opened.
+	lost bool
+
 	revocationSent bool  // the lapse of validUntil was told
 	degraded       bool  // the Fallback decides
 	degradedLogged bool  // and that was logged

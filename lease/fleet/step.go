@@ -217,7 +217,7 @@ func (l *Leases) entryLost(shard int) {
 		inUse, until = l.inUse, l.state.validUntil
 		revoke = l.cfg.Strict && inUse > 0 && !l.state.revocationSent
 		l.state.revocationSent = l.state.revocationSent || revoke
-		l.state.validUntil = instant{}
+		l.state.validUntil, l.state.lost = instant{}, true
 		l.state.shards[shard].entry, l.state.shards[shard].joined = Owner{}, false
 		l.counts.Losses++
 	})

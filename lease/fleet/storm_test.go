@@ -48,6 +48,7 @@ type story struct {
 	kills, pauses, outages time.Duration // mean time between, 0 for never
 	jumps, leaves, limits  time.Duration // of clocks, of processes that close, and of the limit, which is never more than limit
 	cutOffs                bool          // outages of single members too
+	permits                time.Duration // upper bound of the wait for a permit between a lease and its connection
 	strict                 bool
 	fallback               lease.Fallback
 	edit                   func(*Change) // breaks a rule on purpose
@@ -225,11 +226,15 @@ func (m *member) work(ctx context.Context, rng *rand.Rand) {
 			m.close(m.any())
 			continue
 		}
-		go m.open(ctx, upTo(rng, 4*time.Second), upTo(rng, 20*time.Second))
+		permit := time.Duration(0)
+		if rng.IntN(4) == 0 {
+			permit = upTo(rng, m.fleet.story.permits)
+		}
+		go m.open(ctx, permit, upTo(rng, 4*time.Second), upTo(rng, 20*time.Second))
 	}
 }
 
-func (m *member) open(ctx context.Context, dial, patience time.Duration) {
+func (m *member) open(ctx context.Context, permit, dial, patience time.Duration) {
 	acquire, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	before, lines := m.leases.Stats(), m.log.lines.Load()
@@ -245,12 +250,12 @@ func (m *member) open(ctx context.Context, dial, patience time.Duration) {
 	if err != nil {
 		return
 	}
-	if left := m.pausedFor(); left > 0 { // a process that stands still looks again before it dials
-		_ = m.client.unpaused(ctx)
-		if m.leases.Valid() != nil {
-			release()
-			return
-		}
+	pause(ctx, permit, nil)
+	_ = m.client.unpaused(ctx)
+	// Who has waited, or stood still, looks again before it dials.
+	if m.leases.Valid() != nil || m.isKilled() {
+		release()
+		return
 	}
 	c := &conn{release: release}
 	m.mu.Lock()
@@ -262,6 +267,12 @@ func (m *member) open(ctx context.Context, dial, patience time.Duration) {
 	m.mu.Unlock()
 	m.fleet.measure()
 	pause(ctx, dial, nil)
+}
+
+func (m *member) isKilled() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.killed
 }
 
 func (m *member) pausedFor() (left time.Duration) {
