@@ -101,10 +101,13 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		return nil, errjoin.Join(badConfig(err), release())
 	}
 	close(p.connsSet)
-	if cfg.MinIdle < 1 {
+	if err = p.followLeases(life); err == nil && cfg.MinIdle < 1 {
 		return p, nil
 	}
-	if err = p.waitFirstConn(ctx); err == nil {
+	if err == nil {
+		err = p.waitFirstConn(ctx)
+	}
+	if err == nil {
 		conns.MinIdle = cfg.MinIdle
 		if err = p.conns.Reconfigure(conns); err == nil {
 			return p, nil

@@ -30,6 +30,8 @@ type FlightSQLPool struct {
 	counters    counters
 	times       times
 	tracing     *tracing // nil without tracers
+
+	stopFollowing func() // has the pool do no more what Config.Leases asks for
 }
 
 // watchLoss arranges that lost is called when the transport of c ends, if c can tell.
@@ -121,6 +123,7 @@ func (p *FlightSQLPool) closeAll(ctx context.Context) error {
 	if errors.Is(err, ErrClosed) {
 		return err // the rest is for the Close that came first, which may wait still
 	}
+	p.stopFollowing() // until then leases could be revoked whose connections were lent
 	p.stop()
 	// What still runs notices that; ctx has ended if Close had to use force.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CloseTimeout)

@@ -17,4 +17,8 @@
 // before each open:
 //
 //	reservoir.Config[C]{Admit: lease.Admit(leases, limiter), …}
+//
+// A fleet's budget asks for connections besides: a Reclaimer for idle ones that others
+// wait for (Reservoir.CloseIdle), a Revoker for all of them (Reservoir.Recall). The pools
+// of packages flightpool and dsql do both.
 package lease

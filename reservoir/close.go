@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
@@ -102,7 +103,7 @@ func (r *Reservoir[C]) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	forced := r.reclaimLoans()
+	forced := r.reclaimLoans(math.MaxUint64, Shutdown, context.Canceled)
 	if r.cfg.CloseTimeout > 0 {
 		_ = callback.EndsWithin(r.drained, r.cfg.CloseTimeout) // what remains is counted below
 	}
@@ -166,21 +167,22 @@ func (r *Reservoir[C]) closeBatch() bool {
 	return more
 }
 
-// reclaimLoans takes back every loan that is still out. Entries may only leave
-// meanwhile, and the last takes the place of one that leaves: from the back none
-// is missed.
-func (r *Reservoir[C]) reclaimLoans() (forced int) {
+// reclaimLoans takes back every loan of these generations that is still out. None of
+// them is added meanwhile, and the last entry takes the place of one that leaves: from
+// the back none is missed.
+func (r *Reservoir[C]) reclaimLoans(upTo uint64, reason Reason, cause error) (forced int) {
 	for at := never; at > 0; {
 		var fx effects[C]
 		r.mu.Lock()
 		at = min(at, int64(len(r.mu.all)))
 		for n := 0; n < batch && at > 0; n++ {
 			at--
-			if e := r.mu.all[at]; e.state == loaned {
-				r.retire(e, Shutdown, context.Canceled, &fx)
+			if e := r.mu.all[at]; e.state == loaned && e.generation <= upTo {
+				r.retire(e, reason, cause, &fx)
 				forced++
 			}
 		}
+		r.reconcile(&fx)
 		r.unlock(&fx)
 	}
 	return forced

@@ -18,7 +18,7 @@ var (
 	ErrExhausted = errors.New("reservoir: exhausted")
 
 	// ErrReleased says that a loan was given back before, was taken back by a
-	// forced Close, or is the zero Loan. Nothing was changed.
+	// forced Close or Recall, or is the zero Loan. Nothing was changed.
 	ErrReleased = errors.New("reservoir: loan is not out")
 )
 

@@ -54,8 +54,21 @@ func (r *Reservoir[C]) retireIdle(reason Reason, more func(e *entry[C], now int6
 
 // Reset replaces every connection, without waiting: idle ones are closed now,
 // those on loan or being opened as soon as they come back.
-func (r *Reservoir[C]) Reset() {
+func (r *Reservoir[C]) Reset() { r.replaceAll() }
+
+// Recall is Reset where the permissions of Admit are taken back. It returns what closes
+// those of the connections that are still on loan, under their borrowers, whose Release
+// gives ErrReleased then, and tells how many. Those that were opened since are not
+// touched.
+func (r *Reservoir[C]) Recall() (force func(cause error) int) {
+	last := r.replaceAll()
+	return func(cause error) int { return r.reclaimLoans(last, Outdated, cause) }
+}
+
+// replaceAll is Reset, and returns the latest generation that is replaced.
+func (r *Reservoir[C]) replaceAll() (last uint64) {
 	r.mu.Lock()
+	last = r.mu.generation
 	r.mu.generation++
 	r.mu.outdated = r.mu.idle.n
 	r.mu.failures, r.mu.retryAt = 0, 0
@@ -68,6 +81,7 @@ func (r *Reservoir[C]) Reset() {
 		r.reconcile(&fx)
 		r.unlock(&fx)
 	}
+	return last
 }
 
 // retireOutdated closes some of the idle connections of an older generation,

@@ -179,3 +179,32 @@ func TestOldConnectionsThatEndTogetherAreReplacedWithoutAPause(t *testing.T) {
 		shut(t, r)
 	})
 }
+
+// Permissions that are taken back: idle connections go at once, those on loan when they
+// come back or by force, and those that were opened since stay.
+func TestRecallEndsLoansByForceAndNothingThatWasOpenedSince(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.MinIdle, c.MaxSize = 0, 4 })
+		brief, long, idle := acquire(t, r), acquire(t, r), acquire(t, r)
+		release(t, idle)
+		force := r.Recall()
+		synctest.Wait()
+		require.True(t, idle.Value().closed.Load())
+		require.False(t, long.Value().closed.Load())
+		release(t, brief)
+		synctest.Wait()
+		require.True(t, brief.Value().closed.Load())
+		since := acquire(t, r)
+		require.Equal(t, 1, force(errors.New("revoked")))
+		require.Zero(t, force(nil), "once")
+		synctest.Wait()
+		require.True(t, long.Value().closed.Load())
+		require.ErrorIs(t, long.Release(), reservoir.ErrReleased)
+		require.False(t, since.Value().closed.Load())
+		waits := acquire(t, r) // its place is free
+		release(t, since, waits)
+		require.EqualValues(t, 3, r.Stats().Closed[reservoir.Outdated])
+		shut(t, r)
+		require.Zero(t, force(nil), "after Close")
+	})
+}

@@ -1,0 +1,46 @@
+package flightpool
+
+import (
+	"context"
+	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/lease"
+)
+
+// followLeases has the pool do what a fleet's budget asks of it: give up idle connections
+// that others wait for, and all of them when their leases are revoked. life ends with the
+// pool. stopFollowing ends it.
+func (p *FlightSQLPool) followLeases(life context.Context) error {
+	p.stopFollowing = func() {}
+	return callback.Isolate(userCode, func() error {
+		if revoker, ok := p.cfg.Leases.(lease.Revoker); ok {
+			p.stopFollowing = revoker.OnRevoke(func(r lease.Revocation) { p.revoked(life, r) })
+		}
+		if reclaimer, ok := p.cfg.Leases.(lease.Reclaimer); ok {
+			stopRevokes, stop := p.stopFollowing, reclaimer.OnReclaim(func(n int) int { return p.conns.CloseIdle(n, 0) })
+			p.stopFollowing = func() { stopRevokes(); stop() }
+		}
+		return nil
+	})
+}
+
+// revoked closes every connection: the idle ones now, those in use when they come back,
+// at the latest at the deadline.
+func (p *FlightSQLPool) revoked(life context.Context, r lease.Revocation) {
+	if log := p.cfg.Logger; log != nil {
+		p.callHook(func() {
+			log.Warn("flightpool: the fleet's leases are revoked", "target", p.target, "deadline", r.Deadline, "error", r.Cause)
+		})
+	}
+	force := p.conns.Recall()
+	p.background.Go(func() {
+		late := time.NewTimer(time.Until(r.Deadline))
+		defer late.Stop()
+		select {
+		case <-late.C:
+			force(r.Cause)
+		case <-life.Done():
+		}
+	})
+}
