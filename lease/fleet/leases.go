@@ -246,22 +246,6 @@ func (l *Leases) lapsedCapacity(held int, now instant) int {
 	return max(l.capByOutage(held, now), l.cfg.Fallback.Allows())
 }
 
-// Valid reports, by ErrUnavailable, that a lease granted before must not be
-// used for a new connection any more. lease.Admit asks after its wait for a
-// permit.
-func (l *Leases) Valid() error {
-	now := l.clock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.state.lost {
-		return l.fail(lease.ErrUnavailable, errLost)
-	}
-	if !l.valid(now) && l.inUse > l.lapsedCapacity(l.state.held()-l.state.returning(), now) {
-		return l.fail(lease.ErrUnavailable, cmp.Or(l.state.cause, errLapsed))
-	}
-	return nil
-}
-
 // Stats is as lease.Leases says.
 func (l *Leases) Stats() lease.Stats {
 	now := l.clock()

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/flightpool/flightpool/lease"
@@ -103,4 +104,20 @@ func (l *Leases) revoke(d time.Duration, cause error) {
 	deadline := time.Now().Add(d)
 	l.cfg.Logger.Warn("leases revoked: connections must close", "budget", l.cfg.Budget, "by", deadline, "cause", cause)
 	publish(l, &l.revokes, lease.Revocation{Deadline: deadline, Cause: cause})
+}
+
+// Valid reports, by ErrUnavailable, that a lease granted before must not be
+// used for a new connection any more. lease.Admit asks after its wait for a
+// permit.
+func (l *Leases) Valid() error {
+	now := l.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state.lost {
+		return l.fail(lease.ErrUnavailable, errLost)
+	}
+	if !l.valid(now) && l.inUse > l.lapsedCapacity(l.state.held()-l.state.returning(), now) {
+		return l.fail(lease.ErrUnavailable, cmp.Or(l.state.cause, errLapsed))
+	}
+	return nil
 }
