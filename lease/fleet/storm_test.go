@@ -48,6 +48,7 @@ type story struct {
 	kills, pauses, outages time.Duration // mean time between, 0 for never
 	jumps, leaves, limits  time.Duration // of clocks, of processes that close, and of the limit, which is never more than limit
 	cutOffs                bool          // outages of single members too
+	configure              func(*Config) // of each member; nil: as it is
 	permits                time.Duration // upper bound of the wait for a permit between a lease and its connection
 	strict                 bool
 	fallback               lease.Fallback
@@ -161,11 +162,15 @@ func (f *fleet) start(ctx context.Context) {
 		return instant{time.Duration(float64(now.mono)*rate) - m.still, time.Duration(float64(now.wall-epoch)*rate) + m.set}
 	}
 	m.sets = rng.IntN(2) == 0
-	var err error
-	m.leases, err = open(ctx, m.client, Config{
+	cfg := Config{
 		Budget: "b", Limit: s.limit, Shards: max(s.shards, 1), Batch: 3,
 		Strict: s.strict, Fallback: s.fallback, Logger: slog.New(m.log),
-	}, clock)
+	}
+	if s.configure != nil {
+		s.configure(&cfg)
+	}
+	var err error
+	m.leases, err = open(ctx, m.client, cfg, clock)
 	m.client.set(func(p *process) { p.impatient, p.blind = s.halfPatience, s.blind })
 	if err != nil {
 		if ctx.Err() == nil {
