@@ -33,12 +33,16 @@ type Limiter struct {
 	waiting      fifo.Queue
 	arrived      uint64 // callers who have ever waited
 	closed       bool
-	refused      bool      // the server refused an open, and the store does not know yet
-	failingSince time.Time // since when every request has failed, or zero
+	refused      bool          // the server refused an open, and the store does not know yet
+	failingSince time.Time     // since when every request has failed, or zero
+	back         chan struct{} // closed when the store is reached again, if Degraded or it was
 	stats        lease.LimiterStats
 }
 
-var errUseFallback = errors.New("the fallback decides")
+var (
+	errUseFallback = errors.New("the fallback decides")
+	errBack        = errors.New("the store is reached again")
+)
 
 // NewLimiter joins the fleet that shares cfg.Budget. A wrong setting or a
 // missing permission is a *ConfigError; a store that does not answer is not,
@@ -85,8 +89,10 @@ func openLimiter(ctx context.Context, store Store, cfg LimiterConfig, rules test
 // Wait is as lease.Limiter says.
 func (l *Limiter) Wait(ctx context.Context) error {
 	err := l.wait(ctx)
-	if errors.Is(err, errUseFallback) {
-		err = l.fallback(ctx)
+	for errors.Is(err, errUseFallback) {
+		if err = l.fallback(ctx); errors.Is(err, errBack) {
+			err = l.wait(ctx)
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,16 +138,18 @@ func (l *Limiter) wait(ctx context.Context) error {
 }
 
 // fallback is the Fallback's answer to one caller: none, one of this process's own
-// rate, or at once.
+// rate, or at once. errBack says that it decides no more.
 func (l *Limiter) fallback(ctx context.Context) error {
 	l.mu.Lock()
-	cause := l.stats.Cause
+	cause, back := l.stats.Cause, l.back
 	l.mu.Unlock()
 	switch {
+	case isClosed(back):
+		return errBack
 	case l.cfg.Fallback == lease.Pessimistic():
 		return l.fail(lease.ErrUnavailable, cause)
 	case l.local != nil:
-		if err := l.local.Wait(ctx); err != nil {
+		if err := l.waitAlone(ctx, back); err != nil {
 			return err
 		}
 	}
@@ -149,6 +157,34 @@ func (l *Limiter) fallback(ctx context.Context) error {
 	defer l.mu.Unlock()
 	l.stats.Fallbacks++
 	return nil
+}
+
+// waitAlone waits for the rate of this process, until the store is back: what that
+// grants comes on top of the fleet's.
+func (l *Limiter) waitAlone(ctx context.Context, back <-chan struct{}) error {
+	own, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-back:
+			cancel()
+		case <-own.Done():
+		}
+	}()
+	err := l.local.Wait(own)
+	if err != nil && ctx.Err() == nil && isClosed(back) {
+		return errBack
+	}
+	return err
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Refused is as lease.Limiter says. The server's bucket is emptier than the store's, as
@@ -171,6 +207,9 @@ func (l *Limiter) Stats() lease.LimiterStats {
 	defer l.mu.Unlock()
 	s := l.stats
 	s.Waiting = l.waiting.Len()
+	if l.local != nil {
+		s.Waiting += l.local.Stats().Waiting
+	}
 	s.Traffic = l.bucket.store.traffic()
 	return s
 }

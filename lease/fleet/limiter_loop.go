@@ -18,7 +18,7 @@ func (l *Limiter) reserveLoop(ctx context.Context) {
 	var backoff backoff
 	for ctx.Err() == nil {
 		l.drainIfRefused(ctx)
-		n, degraded := l.load()
+		n, failing, degraded := l.load()
 		var err error
 		switch {
 		// Nobody waits here: the Fallback serves the callers. A read finds out when the
@@ -31,14 +31,20 @@ func (l *Limiter) reserveLoop(ctx context.Context) {
 		// Those who come while a batch is handed out are in the next, unless a permit of
 		// this one is left.
 		case n > 0:
-			n = l.gatherCallers(ctx, n)
+			if n = l.gatherCallers(ctx, n); n == 0 {
+				continue // all have left, and nothing was asked
+			}
 			err = l.reserveBatch(ctx, min(n+min(n, l.expectedReturns), l.cfg.Batch))
 		// Nobody waits, but the budget is not full, and it is this process that ticks.
 		case l.bucket.shouldRefill():
 			pause(ctx, l.bucket.refillDue().Sub(l.bucket.now()), l.wakeup)
 			err = l.bucket.refresh(ctx)
+		// Nor does anybody wait for whom the store is asked: a read tells how long it fails.
+		case failing:
+			err = l.bucket.read(ctx)
 		default:
 			pause(ctx, time.Hour, l.wakeup)
+			continue
 		}
 		if ctx.Err() != nil {
 			return
@@ -52,10 +58,10 @@ func (l *Limiter) reserveLoop(ctx context.Context) {
 	}
 }
 
-func (l *Limiter) load() (waiting int, degraded bool) {
+func (l *Limiter) load() (waiting int, failing, degraded bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.waiting.Len(), l.stats.Degraded
+	return l.waiting.Len(), !l.failingSince.IsZero(), l.stats.Degraded
 }
 
 // gatherCallers lets more callers come before a reservation whose time is further away
@@ -63,7 +69,7 @@ func (l *Limiter) load() (waiting int, degraded bool) {
 func (l *Limiter) gatherCallers(ctx context.Context, waiting int) int {
 	if waiting < l.cfg.Batch {
 		pause(ctx, l.bucket.batchDelay(), nil)
-		waiting, _ = l.load()
+		waiting, _, _ = l.load()
 	}
 	return waiting
 }
@@ -72,9 +78,6 @@ func (l *Limiter) gatherCallers(ctx context.Context, waiting int) int {
 // answer are lost to the fleet, which errs on the safe side. What comes while the first
 // is handed out until the last is tells how many callers to expect again.
 func (l *Limiter) reserveBatch(ctx context.Context, k int) error {
-	if k == 0 {
-		return nil // all have left
-	}
 	sent := l.bucket.now()
 	if l.bucket.knownFull(k, sent) {
 		return l.waitForRoom(ctx)
@@ -207,12 +210,17 @@ func (l *Limiter) noteResult(err error, useless bool) {
 	switch {
 	case err == nil:
 		l.failingSince, l.stats.Degraded = time.Time{}, false
+		if before {
+			close(l.back)
+		}
 	case l.failingSince.IsZero():
 		l.failingSince = time.Now()
 	}
 	// From here on callers are not queued: see wait.
 	if err != nil && (useless || time.Since(l.failingSince) >= l.cfg.Patience) {
-		l.stats.Degraded = true
+		if l.stats.Degraded = true; !before {
+			l.back = make(chan struct{})
+		}
 		waiting = l.waiting.All()
 	}
 	after := l.stats.Degraded

@@ -2,14 +2,18 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/lease"
 )
 
 // stage is a scripted fleet of limiters, rate 100 and burst 500, on a network
@@ -188,5 +192,89 @@ func TestMoreThanATickIsPaidOnlyForADebtThatWasSeen(t *testing.T) {
 		reserve(45)
 		p.granted = other.granted
 		require.EqualValues(t, 10, late(p))
+	})
+}
+
+// Who waits for the rate of its own process in an outage does not wait for it when the
+// store is back: there is room, and what the process grants by itself would come on top
+// of the fleet's rate.
+func TestTheFallbackOfARateEndsWithTheOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProcess(newWorld(), 1, calm)
+		l, err := NewLimiter(t.Context(), p, LimiterConfig{Budget: "b", Fallback: lease.Share(1), Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		back := time.Now().Add(40 * time.Second)
+		p.set(func(p *process) { p.outage = back })
+		time.Sleep(10 * time.Second)
+		var callers sync.WaitGroup
+		var served atomic.Int64
+		for range 100 {
+			callers.Go(func() {
+				if err := l.Wait(t.Context()); err == nil {
+					served.Add(1)
+				}
+			})
+		}
+		time.Sleep(time.Until(back))
+		alone := served.Load()
+		require.InDelta(t, 30, alone, 10, "one a second")
+		require.EqualValues(t, 100-alone, l.Stats().Waiting)
+		callers.Wait()
+		require.LessOrEqual(t, time.Since(back), 5*time.Second)
+		s := l.Stats()
+		require.EqualValues(t, 100, s.Granted)
+		require.LessOrEqual(t, s.Fallbacks, uint64(alone)+5)
+		require.Zero(t, s.Waiting)
+		require.Zero(t, s.Denied)
+
+		// Those who wait when the Limiter is closed, or their context ends, are told so.
+		p.set(func(p *process) { p.outage = time.Now().Add(time.Hour) })
+		ended := make(chan error, 60)
+		for i := range cap(ended) {
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%2*3599)*time.Second*10)
+				defer cancel()
+				ended <- l.Wait(ctx)
+			}()
+		}
+		time.Sleep(15 * time.Second)
+		require.NoError(t, l.Close(t.Context()))
+		limit, closed := 0, 0
+		for range cap(ended) {
+			switch err := <-ended; {
+			case errors.Is(err, lease.ErrLimit):
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				limit++
+			case errors.Is(err, lease.ErrClosed):
+				closed++
+			}
+		}
+		require.Positive(t, limit)
+		require.Positive(t, closed)
+	})
+}
+
+// Callers who come one after the other, and leave before Patience is over, are told of an
+// outage too: that nobody waits between them says nothing of the store.
+func TestAnOutageIsNoticedThoughNobodyStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProcess(newWorld(), 1, calm)
+		l, err := NewLimiter(t.Context(), p, LimiterConfig{Budget: "b", Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, l.Close(t.Context())) }()
+		p.set(func(p *process) { p.outage = time.Now().Add(time.Hour) })
+		start := time.Now()
+		for {
+			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+			err := l.Wait(ctx)
+			cancel()
+			if errors.Is(err, lease.ErrUnavailable) {
+				break
+			}
+			require.ErrorIs(t, err, lease.ErrLimit)
+			require.Less(t, time.Since(start), 15*time.Second, "%v", err)
+			time.Sleep(2 * time.Second)
+		}
+		require.ErrorIs(t, l.Stats().Cause, context.DeadlineExceeded)
 	})
 }

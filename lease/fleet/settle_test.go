@@ -66,7 +66,7 @@ func (s story) settle(t *testing.T, seed uint64, rng *rand.Rand, terms Config) {
 			end()
 			time.Sleep(10 * time.Minute)
 		}()
-		what := func() string { return f.describe(seed) }
+		what := stateText(func() string { return f.describe(seed) })
 		time.Sleep(terms.Lease + terms.Grace)
 		require.Empty(t, f.sumBad, "seed %d", seed)
 		f.entriesAreThoseOf(t, members, what)
@@ -76,7 +76,7 @@ func (s story) settle(t *testing.T, seed uint64, rng *rand.Rand, terms Config) {
 			m.closeAll()
 			require.NoError(t, m.leases.Close(t.Context()), "seed %d", seed)
 		}
-		require.Zero(t, f.world.used(), what())
+		require.Zero(t, f.world.used(), what)
 		f.entriesAreThoseOf(t, nil, what)
 	})
 }
@@ -157,20 +157,23 @@ func (m *member) closeAll() {
 	}
 }
 
+// stateText is written when a test has failed.
+type stateText func() string
+
+func (s stateText) String() string { return s() }
+
 func (f *fleet) describe(seed uint64) string {
 	all, err := Inspect(context.Background(), f.world.mem, "b")
 	text := strings.Builder{}
-	text.WriteString(strings.TrimSpace(fmt.Sprintf("seed %d: %+v %v\n", seed, all, err)))
+	fmt.Fprintf(&text, "seed %d: %+v %v", seed, all, err)
 	for _, m := range f.all() {
-		text.WriteString(fmt.Sprintf("\n%s home %d in use %d waiting %d held %d pending %d suspects %d usable %v short %v hold %v", m.leases.id, m.leases.state.home,
-			m.leases.inUse, m.leases.waiting.Len(), m.leases.state.held(), len(m.leases.work.pending), len(m.leases.work.suspects),
-			m.leases.usable(m.leases.clock()), m.leases.state.isShort(m.leases.clock()), m.leases.holdLeft(m.leases.clock())))
+		fmt.Fprintf(&text, "\n%s %+v", m.leases.id, m.leases.Stats())
 	}
 	return text.String()
 }
 
 // entriesAreThoseOf holds the store against what processes believe.
-func (f *fleet) entriesAreThoseOf(t *testing.T, members []*member, what func() string) {
+func (f *fleet) entriesAreThoseOf(t *testing.T, members []*member, what fmt.Stringer) {
 	t.Helper()
 	synctest.Wait()
 	held := map[string]int{}
@@ -183,17 +186,17 @@ func (f *fleet) entriesAreThoseOf(t *testing.T, members []*member, what func() s
 	require.NoError(t, err)
 	for _, m := range all.Members {
 		n, lives := held[m.ID]
-		require.True(t, lives, "%s is dead\n%s", m.ID, what())
-		require.Equal(t, n, m.Leases, "%s\n%s", m.ID, what())
+		require.True(t, lives, "%s is dead\n%s", m.ID, what)
+		require.Equal(t, n, m.Leases, "%s\n%s", m.ID, what)
 		delete(held, m.ID)
 	}
 	for id, n := range held {
-		require.Zero(t, n, "%s is not in the store\n%s", id, what())
+		require.Zero(t, n, "%s is not in the store\n%s", id, what)
 	}
 }
 
 // everybodyGetsItsShare has everybody want some connections, and keep them.
-func (f *fleet) everybodyGetsItsShare(t *testing.T, members []*member, rng *rand.Rand, within time.Duration, what func() string) {
+func (f *fleet) everybodyGetsItsShare(t *testing.T, members []*member, rng *rand.Rand, within time.Duration, what fmt.Stringer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*within)
 	defer cancel()
@@ -220,7 +223,7 @@ func (f *fleet) everybodyGetsItsShare(t *testing.T, members []*member, rng *rand
 		return has >= min(sum, f.story.limit)
 	}
 	for !enough() {
-		require.Less(t, time.Since(begin), within, "wanted %v\n%s", wants, what())
+		require.Less(t, time.Since(begin), within, "wanted %v\n%s", wants, what)
 		time.Sleep(time.Second)
 	}
 	has := 0
