@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -121,6 +122,7 @@ type fallbackLimiter struct {
 	active    bool   // since the keeper was last reached
 	granted   uint64 // by local
 	denied    uint64
+	undecided uint64 // that local let ask again
 }
 
 // withFallback wraps a limiter whose own fallback grants nothing. owners counts the
@@ -145,27 +147,47 @@ func withFallback(fleet lease.Limiter, c Config, owners func() int) lease.Limite
 	}
 }
 
-// Wait is as lease.Limiter says.
+// Wait is as lease.Limiter says. Who waits for the rate of this process asks the fleet's
+// limiter again from time to time: when that is reached, the other comes on top of it.
 func (f *fallbackLimiter) Wait(ctx context.Context) error {
-	err := f.Limiter.Wait(ctx)
-	if err == nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.active = false
-		return nil
+	for {
+		err := f.Limiter.Wait(ctx)
+		if err == nil {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.active = false
+			return nil
+		}
+		if !errors.Is(err, lease.ErrUnavailable) || ctx.Err() != nil {
+			return err
+		}
+		if decided, err := f.waitAlone(ctx); decided {
+			return err
+		}
 	}
-	if !errors.Is(err, lease.ErrUnavailable) || ctx.Err() != nil {
-		return err
-	}
-	err = f.localForRate().Wait(ctx)
+}
+
+// askFleetAfter is how long a caller waits for the rate of this process before it asks
+// the fleet's limiter again.
+const askFleetAfter = time.Second
+
+// waitAlone waits for the rate of this process for a while.
+func (f *fallbackLimiter) waitAlone(ctx context.Context) (decided bool, err error) {
+	brief, cancel := context.WithTimeout(ctx, askFleetAfter)
+	defer cancel()
+	err = f.localForRate().Wait(brief)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err != nil {
+	switch {
+	case err == nil:
+		f.granted++
+	case ctx.Err() == nil && errors.Is(err, lease.ErrLimit):
+		f.undecided++
+		return false, nil
+	default:
 		f.denied++
-		return err
 	}
-	f.granted++
-	return nil
+	return true, err
 }
 
 // localForRate is the limiter of this process.
@@ -203,7 +225,7 @@ func (f *fallbackLimiter) Stats() lease.LimiterStats {
 	defer f.mu.Unlock()
 	s.Granted += f.granted
 	s.Fallbacks += f.granted
-	s.Denied = s.Denied - min(s.Denied, f.granted+f.denied) + f.denied // the fleet's limiter denied each of these first
+	s.Denied = s.Denied - min(s.Denied, f.granted+f.denied+f.undecided) + f.denied // the fleet's limiter denied each of these first
 	if f.local != nil {
 		s.Waiting += f.local.Stats().Waiting
 	}

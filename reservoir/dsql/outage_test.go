@@ -357,3 +357,35 @@ func TestAnOutageHasOneBurstHoweverManyProcessesAreSeen(t *testing.T) {
 		require.GreaterOrEqual(t, opens, rate*flips/2)
 	})
 }
+
+// Who waits for the rate of its own process does not wait for it when the fleet's is
+// reached again.
+func TestTheRateOfAProcessEndsWithTheOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, err := Config{Host: someHost, MaxSize: 100, RateFallback: 0.1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+		require.NoError(t, err)
+		tab := &table{}
+		tab.away.Store(true)
+		f := withFallback(&tableLimiter{Limiter: lease.NewLimiter("x", 100, 100), table: tab}, cfg, func() int { return 1 })
+		var callers sync.WaitGroup
+		for range 20 {
+			callers.Go(func() {
+				if err := f.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(25500 * time.Millisecond)
+		require.EqualValues(t, 3, f.Stats().Fallbacks)
+		require.Equal(t, 17, f.Stats().Waiting)
+		tab.away.Store(false)
+		back := time.Now()
+		callers.Wait()
+		require.LessOrEqual(t, time.Since(back), 2*time.Second)
+		s := f.Stats()
+		require.EqualValues(t, 20, s.Granted)
+		require.EqualValues(t, 3, s.Fallbacks)
+		require.Zero(t, s.Denied)
+		require.Zero(t, s.Waiting)
+	})
+}
