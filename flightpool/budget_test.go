@@ -2,8 +2,12 @@ package flightpool_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,4 +148,115 @@ func TestRevokedLeasesEndConnectionsByTheirDeadline(t *testing.T) {
 		require.Nil(t, budget.reclaim)
 		require.Zero(t, budget.Stats().InUse)
 	})
+}
+
+// Whatever borrowers do, no connection outlasts a revocation's deadline by more than its
+// close takes, callers are told so and not otherwise, and nothing is left.
+func TestRevocationsBesideAllKindsOfBorrowers(t *testing.T) {
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 7))
+			srv := must(testserver.Start(testserver.Options{Listen: testserver.InMemory}))
+			defer func() { require.NoError(t, srv.Close()) }()
+			budget := &revocable{Leases: lease.NewLeases("x", 4)}
+			pool, err := flightpool.New(t.Context(), "grpc://server:1", flightpool.Config{MinIdle: 2, MaxSize: 4, Leases: budget, Dialer: srv.Dial})
+			require.NoError(t, err)
+			_, err = pool.Update(t.Context(), "CREATE TABLE done (n BIGINT)")
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			var committed, unknown atomic.Int64
+			var borrowers sync.WaitGroup
+			for range 6 {
+				own := rand.New(rand.NewPCG(rng.Uint64(), 1))
+				borrowers.Go(func() {
+					for ctx.Err() == nil {
+						time.Sleep(time.Duration(own.Int64N(int64(5 * time.Second))))
+						if err := borrow(ctx, pool, own, &committed, &unknown); err != nil && ctx.Err() == nil {
+							var e *flightpool.Error
+							if !errors.As(err, &e) || !errors.Is(err, flightpool.ErrSessionLost) && !errors.Is(err, flightpool.ErrCommitUnknown) {
+								t.Errorf("seed %d: %v", seed, err)
+							}
+						}
+					}
+				})
+			}
+			for ctx.Err() == nil {
+				time.Sleep(time.Duration(rng.Int64N(int64(40 * time.Second))))
+				now, left := time.Now(), time.Duration(rng.Int64N(int64(20*time.Second)))-time.Second
+				budget.revoke(lease.Revocation{Deadline: now.Add(left), Cause: errors.New("lapsed")})
+				time.AfterFunc(max(left, 0)+6*time.Second, func() {
+					for _, c := range pool.Connections() {
+						if c.Opened.Before(now) {
+							t.Errorf("seed %d: %+v outlasts the revocation of %v by %v", seed, c, now, time.Since(now))
+						}
+					}
+				})
+			}
+			borrowers.Wait()
+			time.Sleep(time.Minute)
+			n, err := flightpool.CollectOneRow[int64](pool.Query(t.Context(), "SELECT count(*) FROM done"))
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, n, committed.Load())
+			require.LessOrEqual(t, n, committed.Load()+unknown.Load())
+			require.Positive(t, committed.Load())
+			require.NoError(t, pool.Close(t.Context()))
+			require.Zero(t, budget.Stats().InUse)
+			require.NoError(t, srv.Ledger().WaitIdle(t.Context()), "%s", srv.Ledger().Snapshot())
+		})
+	}
+}
+
+// borrow does one thing for a while.
+func borrow(ctx context.Context, pool *flightpool.FlightSQLPool, rng *rand.Rand, committed, unknown *atomic.Int64) error {
+	d := time.Duration(rng.Int64N(int64(15 * time.Second)))
+	switch rng.IntN(4) {
+	case 0:
+		_, err := flightpool.CollectRows[bool](pool.Query(ctx, fmt.Sprintf("SELECT sleep('%dms')", d.Milliseconds())))
+		return err
+	case 1: // held without a call
+		s, err := pool.AcquireSession(ctx)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		if _, err = s.Update(ctx, "SET threads = 3"); err != nil {
+			return err
+		}
+		time.Sleep(d)
+		_, err = s.Update(ctx, "SET threads = 4")
+		return err
+	case 2: // read slowly
+		res, err := pool.Query(ctx, "SELECT * FROM generate(100, 10)")
+		if err != nil {
+			return err
+		}
+		defer res.Release()
+		rows := int64(0)
+		for res.Next() {
+			rows += res.RecordBatch().NumRows()
+			time.Sleep(d / 10)
+		}
+		if res.Err() == nil && rows != 100 {
+			return fmt.Errorf("%d rows without an error", rows)
+		}
+		return res.Err()
+	default:
+		tx, err := pool.BeginTx(ctx, flightpool.TxOptions{})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+		if _, err = tx.Update(ctx, "INSERT INTO done VALUES (1)"); err != nil {
+			return err
+		}
+		time.Sleep(d)
+		switch err = tx.Commit(ctx); {
+		case err == nil:
+			committed.Add(1)
+		case errors.Is(err, flightpool.ErrCommitUnknown), ctx.Err() != nil:
+			unknown.Add(1)
+		}
+		return err
+	}
 }
