@@ -23,7 +23,7 @@ import (
 
 // fleetOfPools runs f in virtual time, with a function that starts a process's pool on a
 // server that all of them share, and on a budget of limit connections.
-func fleetOfPools(t *testing.T, limit int, f func(t *testing.T, start func(cfg flightpool.Config) *flightpool.FlightSQLPool)) {
+func fleetOfPools(t *testing.T, limit int, f func(t *testing.T, srv *testserver.Server, start func(cfg flightpool.Config) *flightpool.FlightSQLPool)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		srv := must(testserver.Start(testserver.Options{Listen: testserver.InMemory}))
@@ -36,7 +36,7 @@ func fleetOfPools(t *testing.T, limit int, f func(t *testing.T, start func(cfg f
 			}
 			require.NoError(t, srv.Close())
 		}()
-		f(t, func(cfg flightpool.Config) *flightpool.FlightSQLPool {
+		f(t, srv, func(cfg flightpool.Config) *flightpool.FlightSQLPool {
 			leases, err := fleet.New(t.Context(), store, fleet.Config{Budget: "warehouse", Limit: limit, Logger: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)
 			cfg.Leases, cfg.Dialer = leases, srv.Dial
@@ -50,7 +50,7 @@ func fleetOfPools(t *testing.T, limit int, f func(t *testing.T, start func(cfg f
 
 // Idle connections of one process are closed for another that has none.
 func TestAFleetsIdleConnectionsGoToWhoWaits(t *testing.T) {
-	fleetOfPools(t, 4, func(t *testing.T, start func(flightpool.Config) *flightpool.FlightSQLPool) {
+	fleetOfPools(t, 4, func(t *testing.T, _ *testserver.Server, start func(flightpool.Config) *flightpool.FlightSQLPool) {
 		rich := start(flightpool.Config{MinIdle: 4, MaxSize: 4})
 		require.NoError(t, rich.WaitReady(t.Context(), 4))
 		poor := start(flightpool.Config{MinIdle: -1, MaxSize: 4, AcquireTimeout: 2 * time.Minute})
@@ -60,6 +60,42 @@ func TestAFleetsIdleConnectionsGoToWhoWaits(t *testing.T) {
 		require.Less(t, time.Since(began), time.Minute)
 		require.Equal(t, 3, rich.Stats().Idle)
 	})
+}
+
+// Pools that would like more than there is: all their callers are served, and the server
+// never has more than the limit.
+func TestPoolsOfAFleetThatIsShortServeAllTheirCallers(t *testing.T) {
+	for seed := range uint64(6) {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		limit := 3 + rng.IntN(8)
+		pools := 2 + rng.IntN(min(3, limit-1)) // no more than connections
+		fleetOfPools(t, limit, func(t *testing.T, srv *testserver.Server, start func(flightpool.Config) *flightpool.FlightSQLPool) {
+			end := time.Now().Add(15 * time.Minute)
+			var callers sync.WaitGroup
+			for range pools {
+				pool := start(flightpool.Config{
+					MinIdle: []int{-1, rng.IntN(limit + 2)}[rng.IntN(2)], MaxSize: limit + 1, IdleTTL: time.Hour, AcquireTimeout: 3 * time.Minute,
+					OpenRetry: flightpool.OpenRetryAlways,
+				})
+				for range 1 + rng.IntN(limit) {
+					own := rand.New(rand.NewPCG(rng.Uint64(), 1))
+					callers.Go(func() {
+						for time.Now().Before(end) {
+							time.Sleep(time.Duration(own.Int64N(int64(20 * time.Second))))
+							_, err := flightpool.CollectRows[bool](pool.Query(t.Context(), fmt.Sprintf("SELECT sleep('%ds')", own.IntN(20))))
+							if err != nil {
+								t.Errorf("seed %d: %v", seed, err)
+							}
+							if n := srv.Ledger().Snapshot().Conns; n > limit {
+								t.Errorf("seed %d: %d connections of %d", seed, n, limit)
+							}
+						}
+					})
+				}
+			}
+			callers.Wait()
+		})
+	}
 }
 
 // revocable is a budget that can be taken away, and asked for.

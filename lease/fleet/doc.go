@@ -128,7 +128,8 @@
 // What is kept is written with each check-in, and by itself when it changed by more
 // than a tenth, at most twice in a heartbeat. Nobody keeps more than it has, whatever
 // its entry says. A process that stands still keeps nothing, and is in the others' way
-// until it is taken for dead. A level that is not renewed for four heartbeats is void.
+// until it is taken for dead. The lowest level is 1: of more processes than connections
+// some have none, for as long as the others keep theirs. A level that is not renewed for four heartbeats is void.
 //
 // A fleet that is short for good pays for its rounds: every process checks in to
 // each, in every shard in which it has leases, and those that look for what is
