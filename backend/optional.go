@@ -23,6 +23,14 @@ type HandleNamer interface {
 	Handle() string
 }
 
+// HandleTeller is a Prepared that tells which handle the server has given when it was prepared.
+// A session that has replaced another, and counts its handles anew, shows by it.
+type HandleTeller interface {
+	// FirstHandle is empty where it is not known, or the server has given another since. It makes
+	// no call.
+	FirstHandle() string
+}
+
 // QueryRepeater is a Conn whose server may execute a query twice: to tell its
 // schema and to give its rows.
 type QueryRepeater interface {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -34,15 +35,18 @@ func (e *notCommitted) Unwrap() error { return e.error }
 
 // commit commits. After a refusal it has the transaction end on the server too, so that
 // the handle can go on without a call that may fail. The proof is compared right
-// before: the server may confirm the COMMIT of a transaction that it has never seen. An
-// answer that leaves it open whether the server has committed is passed on as it is,
+// before, and behind a confirmation: the server may confirm the COMMIT of a transaction that
+// it has never seen. An answer that leaves it open whether the server has committed is passed on as it is,
 // and no rollback follows: the session is given up.
 func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 	if err := s.proveSession(ctx, accessChange); err != nil {
 		return &notCommitted{err}
 	}
 	err := s.conn.EndTx(ctx, tx.id, true)
-	if err == nil || !backend.FaultIn(err).KeepsConn() || meaningOf(effect.Commit, err) != effect.Refused {
+	if err == nil {
+		return s.proveAfterCommit(ctx)
+	}
+	if !backend.FaultIn(err).KeepsConn() || meaningOf(effect.Commit, err) != effect.Refused {
 		return err
 	}
 	left := s.maybeLeft(tx, err)
@@ -260,4 +264,25 @@ func withCause(e *backend.Error, cause error) *backend.Error {
 	out := *e
 	out.Err = fmt.Errorf("%w: %w", cause, e.Err)
 	return &out
+}
+
+// proveAfterCommit makes sure that it was the handle's session which has confirmed a COMMIT. One
+// that the server has put in its place since the last proof confirms it, too, and what came of
+// the transaction is not known then. However late the answer comes, it is of a session that was
+// there before the COMMIT.
+func (s *SessionHandle) proveAfterCommit(ctx context.Context) error {
+	s.mu.Lock()
+	p := s.mu.proof
+	s.mu.Unlock()
+	if p.state != proofHeld {
+		return nil
+	}
+	at := time.Now()
+	if err := p.compare(ctx, ""); err != nil {
+		return asSent(err)
+	}
+	s.mu.Lock()
+	s.mu.proof.recordAnswer(at)
+	s.mu.Unlock()
+	return nil
 }

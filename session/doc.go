@@ -59,7 +59,8 @@
 // out once (Conn.RejectsUnknownTx). There a handle with anything to lose has a proof
 // of its session, made before: see proof. A session that the server replaces
 // after it has answered the proof, and before the change or the begin that follows
-// comes, is noticed only by the next call, or after that transaction.
+// comes, is noticed only by the next call, or after that transaction; behind a COMMIT that was
+// confirmed the proof is compared again.
 //
 // # Calls and their contexts
 //

@@ -37,7 +37,10 @@ type play struct {
 	replaced bool
 	firstErr error    // after that
 	failed   []string // the steps that failed
+	errs     []error  // of them
 	open     []*QueryResult
+	kept     map[string]*PreparedQuery
+	unrun    []*PreparedQuery
 	took     time.Duration // by calls
 	seen     map[string]int
 	broken   []string
@@ -81,7 +84,7 @@ func (p *play) run(steps []step) {
 			}
 		}
 		if err != nil {
-			p.failed = append(p.failed, s.name)
+			p.failed, p.errs = append(p.failed, s.name), append(p.errs, err)
 			p.judge(ctx, s.name, err)
 		}
 		stop()
@@ -127,6 +130,10 @@ func (p *play) run(steps []step) {
 	}
 	if kept := p.w.mem.bytes.Load(); kept != 0 {
 		p.wrong("%d bytes of batches are not released", kept)
+	}
+	if p.w.sessions > 0 && p.replace == 0 {
+		p.countReplaced(reason)
+		return
 	}
 	p.count(reason == nil)
 	p.heard(reason)
@@ -289,6 +296,26 @@ func (p *play) read(res *QueryResult, err error, rows int) error {
 		p.wrong("%d rows of %d, and no error", n, rows)
 	}
 	return nil
+}
+
+// keep prepares a statement for runKept.
+func (p *play) keep(ctx context.Context, sql string) error {
+	q, err := p.s.PrepareQuery(ctx, sql)
+	if err == nil {
+		if p.kept == nil {
+			p.kept = map[string]*PreparedQuery{}
+		}
+		p.kept[sql] = q
+	}
+	return p.other(err)
+}
+
+func (p *play) runKept(ctx context.Context, sql string, rows int) error {
+	if p.kept[sql] == nil {
+		return nil
+	}
+	res, err := p.kept[sql].Query(ctx)
+	return p.other(p.read(res, err, rows))
 }
 
 // other notes the failure of a statement that stores nothing.
@@ -481,6 +508,17 @@ var (
 		res, err := p.s.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataTables})
 		return p.read(res, err, 2)
 	}}
+	prepareFirst  = step{"prepare the first", func(ctx context.Context, p *play) error { return p.keep(ctx, "SELECT 2") }}
+	prepareSecond = step{"prepare the second", func(ctx context.Context, p *play) error { return p.keep(ctx, "SELECT 3") }}
+	runFirst      = step{"run the first", func(ctx context.Context, p *play) error { return p.runKept(ctx, "SELECT 2", 2) }}
+	runSecond     = step{"run the second", func(ctx context.Context, p *play) error { return p.runKept(ctx, "SELECT 3", 3) }}
+	prepareInsert = step{"prepare an insert", func(ctx context.Context, p *play) error {
+		q, err := p.s.PrepareQuery(ctx, "INSERT INTO t VALUES (9999)") // which is never run
+		if err == nil {
+			p.unrun = append(p.unrun, q)
+		}
+		return p.other(err)
+	}}
 	ping    = step{"ping", func(ctx context.Context, p *play) error { return p.s.Ping(ctx) }}
 	options = step{"options", func(ctx context.Context, p *play) error { _, err := p.s.Options(ctx); return err }}
 	begins  = step{"begin", func(ctx context.Context, p *play) error {
@@ -589,6 +627,10 @@ var programs = map[string][]step{
 	"options":                      {setOption("catalog", "far"), insertOne, setOption("fresh", true), options, setOption("fresh", false)},
 	"prepared":                     {prepared, preparedKept, insertOne, preparedKept},
 	"parameters":                   {withParams, insertOne},
+	"two statements":               {prepareFirst, runFirst, prepareSecond, runFirst, runSecond, insertOne},
+	"a statement that is not run":  {prepareInsert, insertOne, prepareFirst, query("SELECT 2", 2), runFirst},
+	"statements of a transaction":  {begins, insertOne, prepareInsert, prepareSecond, runSecond, insertOne, commits},
+	"a read in its place":          {move("USE other", "other.main"), query("SELECT 2", 2), insertOne, query("SELECT 2", 2)},
 	"bulk":                         {bulk, insertOne, bulk, insertOne},
 	"bulk after USE":               {move("USE other", "other.main"), bulk, insertOne},
 	"results":                      {query("SELECT 3", 3), letGo, insertReturning, insertReturningClosed, catalogue, ping},
@@ -683,6 +725,9 @@ type scene struct {
 	reset   SessionReset
 	faults  map[int]worldFault
 	replace int
+
+	replacedBefore []int // round trips
+	counts         bool
 }
 
 // perform runs a scene. It returns what went wrong, and how many round trips and
@@ -709,9 +754,14 @@ func (sc scene) perform(t *testing.T) (p *play, trips int) {
 			p = one()
 			p.run(steps)
 			w.stored, w.sess, w.log, w.trips, w.lost = map[int]int{}, newWorldSession(), nil, 0, nil
-			w.ctxs, w.places = nil, map[int]string{}
+			w.ctxs, w.places, w.ran, w.proof, w.unproven = nil, map[int]string{}, map[int]worldRun{}, 0, 0
 		}
 		w.faults = sc.faults
+		w.counts = sc.counts
+		w.replacedBefore = make(map[int]bool)
+		for _, at := range sc.replacedBefore {
+			w.replacedBefore[at] = true
+		}
 		p = one()
 		p.replace = sc.replace
 		p.run(steps)
@@ -808,6 +858,6 @@ func TestNoFailureOfASingleCallBreaksWhatWasSaid(t *testing.T) {
 func report(t *testing.T, sc scene, p *play) {
 	t.Helper()
 	if len(p.broken) > 0 {
-		t.Fatalf("%s, %s, warm %t, faults %v, replaced in pause %d: %s\nround trips: %q", sc.program, sc.server, sc.warm, sc.faults, sc.replace, strings.Join(p.broken, "; "), p.w.log)
+		t.Fatalf("%s, %s, warm %t, faults %v, replaced in pause %d, before %d: %s\nround trips: %q", sc.program, sc.server, sc.warm, sc.faults, sc.replace, sc.replacedBefore, strings.Join(p.broken, "; "), p.w.log)
 	}
 }

@@ -61,7 +61,7 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 	// A failure is taken for one that has left nothing. Where the answer leaves that
 	// open, what it may have left can be seen by nobody and ends with the connection.
 	q := &PreparedQuery{s: s, sql: sql, script: script, route: opts.Route}
-	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) { return s.conn.Prepare(ctx, sql, c.backendCall) },
+	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) { return s.prepare(ctx, sql, c, c.backendCall) },
 		func(stmt backend.Prepared, inTime bool, err error) outcome {
 			switch {
 			case err != nil:
@@ -77,6 +77,50 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 		return nil, err
 	}
 	return q, nil
+}
+
+// prepare prepares a statement of the caller's. A server that counts its handles gives that of the
+// proof again, or of another statement, once it has replaced the session: by that handle the
+// proof would run what was prepared. Equal texts may have one handle, as on servers where it is the text.
+func (s *SessionHandle) prepare(ctx context.Context, sql string, c *call, bc backend.Call) (backend.Prepared, error) {
+	stmt, err := s.conn.Prepare(ctx, sql, bc)
+	if err != nil {
+		return nil, err
+	}
+	if given := handleOf(stmt); given != "" && s.hasHandle(given, sql, c) {
+		_ = stmt.Close(ctx) // the session is given up
+		return nil, &backend.Error{Stage: backend.StagePrepare, Fault: backend.FaultSession, Err: errReplaced}
+	}
+	return stmt, nil
+}
+
+// hasHandle reports whether the server has given the handle for another text before.
+func (s *SessionHandle) hasHandle(handle, sql string, c *call) bool {
+	if own := c.ownStatement(); own != nil && handleOf(own) == handle {
+		return true
+	}
+	if s.kept != nil && handleOf(s.kept.stmt) == handle {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if handleOf(s.mu.proof.stmt) == handle {
+		return true
+	}
+	for q := range s.mu.prepared {
+		if q.sql != "" && q.sql != sql && handleOf(q.stmt) == handle {
+			return true
+		}
+	}
+	return false
+}
+
+// handleOf is the server's handle of a statement; empty if that is not known, or there is none.
+func handleOf(stmt backend.Prepared) string {
+	if named, ok := stmt.(backend.HandleTeller); ok {
+		return named.FirstHandle()
+	}
+	return ""
 }
 
 // register puts a prepared statement on record, to be closed with the handle.

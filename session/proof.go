@@ -32,9 +32,9 @@ const (
 // one to a statement of the session that replaced ours.
 //
 // INVARIANT: it is made before there is anything to lose, and compared before
-// whatever changes data, before every COMMIT, behind a ROLLBACK whose confirmation is to
-// say that nothing is stored, and before anything else that is sent more than maxProofAge
-// after the last proof.
+// whatever changes data, before every COMMIT and behind one that was confirmed, behind a ROLLBACK
+// whose confirmation is to say that nothing is stored, and before anything else that is sent more
+// than maxProofAge after the last proof.
 //
 // SwanLake is such a server: it evicts a session 15 minutes after its last statement has
 // begun, and the next request gets a new one under the same id, without an error. The

@@ -164,7 +164,7 @@ func (s *SessionHandle) beginTx(ctx context.Context) (id backend.TxID, err error
 // on its way, that statement. A server that accepts transactions which it does not
 // know, and has no prepared statements to prove a session by, may also have replaced
 // it in the last 30 seconds: what failed there, ErrTxAborted too, does not say that
-// nothing is stored.
+// nothing is stored, nor Rollback's nil, nor that of Commit that anything is.
 //
 // A commit is never cut short: when ctx ends first, the caller gets
 // ErrCommitUnknown and the server finishes.

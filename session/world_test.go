@@ -37,6 +37,9 @@ type world struct {
 
 	faults map[int]worldFault // by round trip, from 1
 
+	replacedBefore map[int]bool // round trips that are the first of a session which has replaced another
+	counts         bool         // handles and ids of transactions are counted by each session
+
 	mem counted // of batches
 
 	// slow, if not nil, tells how long the session works on a round trip, and
@@ -57,6 +60,18 @@ type world struct {
 	sess   worldSession
 	txNo   int
 	handle int
+
+	ran      map[int]worldRun // how each value was stored last
+	sessions int              // that were replaced
+	proof    int              // the handle of the session's proof
+	unproven int              // the round trip in which that was closed, or 0
+	mistaken []string         // statements that were run by the handle of another
+}
+
+// worldRun is where a value was stored.
+type worldRun struct {
+	trip, session int
+	inTx          bool
 }
 
 // counted is an allocator that knows how much of it is in use.
@@ -119,7 +134,7 @@ func newWorldSession() worldSession {
 var worldDefaults = map[string]string{"threads": "8", "zone": "UTC", "search_path": "memory.main"}
 
 func newWorld() *world {
-	return &world{stored: map[int]int{}, places: map[int]string{}, sess: newWorldSession(), queue: make(chan struct{}, 1)}
+	return &world{stored: map[int]int{}, places: map[int]string{}, ran: map[int]worldRun{}, sess: newWorldSession(), queue: make(chan struct{}, 1)}
 }
 
 // left are the things that the next borrower of the session could see.
@@ -150,9 +165,17 @@ func (w *world) left() []string {
 func (w *world) replaceSession() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.replaceLocked()
+}
+
+// replaceLocked is replaceSession with the lock held.
+func (w *world) replaceLocked() {
 	streams := w.sess.streams
 	w.sess = newWorldSession()
 	w.sess.streams = streams
+	if w.sessions++; w.counts {
+		w.handle, w.txNo = 0, 0
+	}
 }
 
 // errWorldPanic is what an interceptor or driver panics with.
@@ -174,6 +197,9 @@ func (w *world) trip(ctx context.Context, what string, statement bool, do func()
 	w.log = append(w.log, what)
 	w.ctxs = append(w.ctxs, ctx)
 	at := w.trips
+	if w.replacedBefore[at] {
+		w.replaceLocked()
+	}
 	f, faulty := w.faults[at]
 	if w.slow != nil {
 		d, heeds := w.slow()
@@ -394,6 +420,7 @@ func (w *world) run(sql string) error {
 
 func (w *world) insert(v int) {
 	w.places[v] = w.sess.settings["search_path"]
+	w.ran[v] = worldRun{w.trips, w.sessions, w.sess.tx != ""}
 	if w.sess.tx != "" {
 		w.sess.pending = append(w.sess.pending, v)
 		return
@@ -402,7 +429,15 @@ func (w *world) insert(v int) {
 }
 
 func (w *world) Update(ctx context.Context, sql string, call backend.Call) (int64, error) {
-	err := w.trip(ctx, string(call.Tx)+"|"+sql, true, func() error {
+	return w.update(ctx, sql, nil, call)
+}
+
+// update is Update of a text, or by the handle of p.
+func (w *world) update(ctx context.Context, sql string, p *worldPrepared, call backend.Call) (int64, error) {
+	err := w.trip(ctx, string(call.Tx)+"|"+sql, true, func() (err error) {
+		if sql, err = p.textOf(sql); err != nil {
+			return err
+		}
 		if err := w.enter(call.Tx); err != nil {
 			return err
 		}
@@ -443,9 +478,17 @@ func (w *world) cutAfter(ctx context.Context, d time.Duration) error {
 // Query gives n rows for SELECT n, the text for SELECT 'text', and a row of texts
 // for what asks for the session's state.
 func (w *world) Query(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
+	return w.query(ctx, sql, nil, call)
+}
+
+// query is Query of a text, or by the handle of p.
+func (w *world) query(ctx context.Context, sql string, p *worldPrepared, call backend.Call) (backend.Stream, error) {
 	call.Op.SetName(sql)
 	s := &worldStream{w: w, ctx: ctx, rows: 1}
-	err := w.trip(ctx, string(call.Tx)+"|"+sql, true, func() error {
+	err := w.trip(ctx, string(call.Tx)+"|"+sql, true, func() (err error) {
+		if sql, err = p.textOf(sql); err != nil {
+			return err
+		}
 		if err := w.enter(call.Tx); err != nil {
 			return err
 		}
@@ -619,6 +662,9 @@ func (w *world) Prepare(ctx context.Context, sql string, call backend.Call) (bac
 		}
 		w.handle++
 		p.no = w.handle
+		if nonce.MatchString(sql) && w.proof == 0 {
+			w.proof = p.no
+		}
 		if _, unheard := w.faults[w.trips]; !unheard && ctx.Err() == nil { // nobody could close it, or see it
 			w.sess.handles[p.no] = sql
 		}
@@ -639,14 +685,23 @@ type worldPrepared struct {
 	no  int
 }
 
-func (p *worldPrepared) known() error {
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	if p.w.sess.handles[p.no] != p.sql {
-		return worldError(backend.FaultStatement, codes.InvalidArgument, "unknown prepared statement")
+// textOf is what the server runs by the handle; of none it is sql. The lock is held.
+func (p *worldPrepared) textOf(sql string) (string, error) {
+	if p == nil {
+		return sql, nil
 	}
-	return nil
+	text, known := p.w.sess.handles[p.no]
+	if !known {
+		return "", worldError(backend.FaultStatement, codes.InvalidArgument, "unknown prepared statement")
+	}
+	if text != p.sql {
+		p.w.mistaken = append(p.w.mistaken, fmt.Sprintf("%q by the handle of %q", text, p.sql))
+	}
+	return text, nil
 }
+
+// FirstHandle is part of backend.HandleTeller.
+func (p *worldPrepared) FirstHandle() string { return strconv.Itoa(p.no) }
 
 func (p *worldPrepared) ParameterSchema() *arrow.Schema { return nil }
 
@@ -659,23 +714,22 @@ func stillThere(params arrow.RecordBatch) {
 
 func (p *worldPrepared) Query(ctx context.Context, params arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
 	defer stillThere(params)
-	if err := p.known(); err != nil {
-		return nil, err
-	}
-	return p.w.Query(ctx, p.sql, call)
+	return p.w.query(ctx, p.sql, p, call)
 }
 
 // Update stores a value for each row, and may move the session.
 func (p *worldPrepared) Update(ctx context.Context, params arrow.RecordBatch, call backend.Call) (int64, error) {
-	if err := p.known(); err != nil {
-		return 0, err
-	}
 	if params == nil {
-		return p.w.Update(ctx, p.sql, call)
+		return p.w.update(ctx, p.sql, p, call)
 	}
 	defer stillThere(params)
 	values := slices.Clone(params.Column(0).(*array.Int64).Values())
 	err := p.w.trip(ctx, string(call.Tx)+"|"+p.sql, true, func() error {
+		if text, err := p.textOf(p.sql); err != nil {
+			return err
+		} else if strings.HasPrefix(text, "SELECT") {
+			return worldError(backend.FaultStatement, codes.InvalidArgument, "the statement returns rows")
+		}
 		if err := p.w.enter(call.Tx); err != nil {
 			return err
 		}
@@ -695,6 +749,12 @@ func (p *worldPrepared) Update(ctx context.Context, params arrow.RecordBatch, ca
 
 func (p *worldPrepared) Close(ctx context.Context) error {
 	return p.w.trip(ctx, "ClosePrepared", false, func() error {
+		if p.no == p.w.proof && p.w.unproven == 0 && nonce.MatchString(p.sql) {
+			p.w.unproven = p.w.trips
+		}
+		if _, known := p.w.sess.handles[p.no]; !known && p.w.sessions > 0 {
+			return worldError(backend.FaultStatement, codes.InvalidArgument, "unknown prepared statement")
+		}
 		delete(p.w.sess.handles, p.no)
 		return nil
 	})
@@ -784,6 +844,9 @@ func (w *world) Savepoint(ctx context.Context, _ backend.TxID, name string) (bac
 	return id, w.trip(ctx, "Savepoint "+name, true, func() error {
 		if err := w.lacks("Savepoint"); err != nil {
 			return err
+		}
+		if w.sess.tx == "" {
+			return worldError(backend.FaultStatement, codes.NotFound, "no transaction")
 		}
 		w.sess.savepoints[id] = len(w.sess.pending)
 		return nil

@@ -87,8 +87,19 @@ func (c *commandStream) RecvMsg(m any) error {
 	}
 	if err != nil {
 		c.copyMetadata()
+	} else if result, ok := m.(*pb.Result); ok {
+		c.call.recordHandle(result.GetBody())
 	}
 	return c.call.recordRPCError(err)
+}
+
+// recordHandle keeps the handle of a statement that the server has prepared.
+func (k *call) recordHandle(body []byte) {
+	var envelope anypb.Any
+	var reply pb.ActionCreatePreparedStatementResult
+	if proto.Unmarshal(body, &envelope) == nil && envelope.UnmarshalTo(&reply) == nil {
+		k.preparedHandle = string(reply.GetPreparedStatementHandle())
+	}
 }
 
 // copyMetadata gives the driver the headers and trailers that it asked for. gRPC

@@ -52,6 +52,8 @@ type call struct {
 	sendsRows   bool // of parameters, or of an ingestion
 	ingests     bool
 
+	preparedHandle string // that the server has given
+
 	endpoints []*endpoint // of the result, in the server's order
 	rpcErr    atomic.Pointer[error]
 	readerCtx atomic.Pointer[context.Context] // of the streams of the driver's reader

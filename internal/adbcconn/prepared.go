@@ -21,6 +21,7 @@ type prepared struct {
 	stmt    adbc.Statement
 	params  *arrow.Schema
 	rows    *arrow.Schema
+	handle  string      // the server's
 	headers metadata.MD // of the preparing, which go with the closing too
 	closed  atomic.Bool
 }
@@ -42,7 +43,7 @@ func (c *Conn) Prepare(ctx context.Context, sql string, sc backend.Call) (backen
 		_ = stmt.Close()
 		return nil, err
 	}
-	p := &prepared{conn: c, stmt: stmt, headers: sc.Headers}
+	p := &prepared{conn: c, stmt: stmt, handle: k.preparedHandle, headers: sc.Headers}
 	p.rows = preparedResultSchema(k.ctx, stmt)
 	if schema, err := stmt.GetParameterSchema(); err == nil {
 		p.params = schema // else the server did not tell
@@ -55,6 +56,9 @@ func (p *prepared) ParameterSchema() *arrow.Schema { return p.params }
 
 // ResultSchema is part of backend.ResultDescriber.
 func (p *prepared) ResultSchema() *arrow.Schema { return p.rows }
+
+// FirstHandle is part of backend.HandleTeller.
+func (p *prepared) FirstHandle() string { return p.handle }
 
 // preparedResultSchema is the schema of a prepared statement's rows, which the Flight
 // SQL driver keeps from the preparing, or nil.

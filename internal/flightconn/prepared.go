@@ -83,6 +83,9 @@ func (p *prepared) Handle() string {
 	return string(p.mu.handle)
 }
 
+// FirstHandle is part of backend.HandleTeller.
+func (p *prepared) FirstHandle() string { return p.Handle() }
+
 // Query is part of backend.Prepared. Parameters are bound by a round trip of
 // their own; without any the handle's last binding stands, which some servers
 // have dropped by then. All rows are bound, but a server may use the first
