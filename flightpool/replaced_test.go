@@ -307,3 +307,39 @@ func TestAnAnswerOfAnotherSessionIsNoAnswer(t *testing.T) {
 		}
 	}
 }
+
+// A session that the server puts in the place of a transaction's confirms its COMMIT, also where that
+// happens when the COMMIT is on its way.
+func TestACommitThatAnotherSessionConfirmsIsUnknown(t *testing.T) {
+	inBubble(t, testserver.SwanLake(), Config{MaxSize: 1, HealthCheck: HealthCheck{Interval: -1}}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		tx := r.begin()
+		_, err := tx.Update(r.Context(), "INSERT INTO t VALUES (1)")
+		require.NoError(r, err)
+		r.srv.Faults().Set(testserver.Fault{On: testserver.OnDoGet, After: true, Times: 1, Do: testserver.Evict()})
+		err = tx.Commit(r.Context())
+		require.ErrorIs(r, err, ErrCommitUnknown)
+		require.ErrorIs(r, err, ErrSessionLost)
+		require.False(r, SafeToRetry(err))
+		r.srv.Faults().EvictSessions()
+	})
+}
+
+// A server that counts its handles gives that of the proof again, to what is the first to be prepared
+// in a session that has replaced another. The proof would run it.
+func TestNoProofRunsWhatWasPrepared(t *testing.T) {
+	inBubble(t, testserver.SwanLake(), Config{MaxSize: 1, HealthCheck: HealthCheck{Interval: -1}}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		s := r.session()
+		_, err := s.PrepareQuery(r.Context(), "SELECT 1")
+		require.NoError(r, err)
+		r.srv.Faults().Set(testserver.Fault{On: testserver.OnDoGet, After: true, Times: 1, Do: testserver.Evict()})
+		_, err = s.PrepareQuery(r.Context(), "INSERT INTO t VALUES (1)")
+		require.ErrorIs(r, err, ErrSessionLost)
+		_, err = s.Update(r.Context(), "INSERT INTO t VALUES (2)")
+		require.ErrorIs(r, err, ErrSessionLost)
+		_ = s.Close()
+		require.Equal(r, "0", r.value(r.pool, "SELECT count(*) FROM t"))
+		r.srv.Faults().EvictSessions()
+	})
+}
