@@ -2,7 +2,6 @@ package sqlconn
 
 import (
 	"context"
-	"database/sql/driver"
 	"fmt"
 	"time"
 
@@ -25,7 +24,7 @@ const theDriver = "sqlconn: the driver"
 // INVARIANT: nobody uses a connection on which a call was given up, but that call.
 func catchPanic[T any](c *Conn, call func() (T, error)) (v T, err error) {
 	if c.abandonedCall.Load() != nil || !c.calls.begin() {
-		return v, fmt.Errorf("%w: %w", driver.ErrBadConn, c.lostError())
+		return v, c.refusal()
 	}
 	defer c.calls.end()
 	defer func() {

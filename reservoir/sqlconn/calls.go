@@ -36,8 +36,16 @@ func (k *driverCalls) end() {
 	}
 }
 
-// close lets no call begin, and waits for those under way, but no longer than limit.
-func (k *driverCalls) close(limit time.Duration) {
+// busy reports whether a call is under way.
+func (k *driverCalls) busy() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.running > 0
+}
+
+// close lets no call begin, and waits for those under way, but no longer than limit. It
+// reports whether they have ended.
+func (k *driverCalls) close(limit time.Duration) bool {
 	k.mu.Lock()
 	k.closed = true
 	if k.running > 0 && k.idle == nil {
@@ -45,7 +53,5 @@ func (k *driverCalls) close(limit time.Duration) {
 	}
 	idle := k.idle
 	k.mu.Unlock()
-	if idle != nil {
-		_ = callback.EndsWithin(idle, limit)
-	}
+	return idle == nil || callback.EndsWithin(idle, limit)
 }

@@ -1,11 +1,13 @@
 package sqlconn
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -70,6 +72,14 @@ func (c *Conn) Queries() (queries, failures uint64, busy time.Duration) {
 	return c.queries.Load(), c.failures.Load(), time.Duration(c.queryTime.Load())
 }
 
+// errClosing is why a call is not made. It says nothing of the connection.
+var errClosing = fmt.Errorf("sqlconn: the connection is about to be closed: %w", net.ErrClosed)
+
+// refusal is the error of a call that is not made.
+func (c *Conn) refusal() error {
+	return fmt.Errorf("%w: %w", driver.ErrBadConn, cmp.Or(c.lostError(), errClosing))
+}
+
 // lostError is why the connection was lost, without a call of the driver.
 func (c *Conn) lostError() error {
 	if err := c.lost.Load(); err != nil {
@@ -78,16 +88,21 @@ func (c *Conn) lostError() error {
 	return nil
 }
 
-// Lost is why the connection is known to be broken, or nil.
+// Lost is why the connection is known to be broken, or nil. The driver is not asked while it
+// is at work.
 func (c *Conn) Lost() error {
 	if err := c.lostError(); err != nil {
 		return err
 	}
-	if c.valid() {
+	if c.calls.busy() || c.valid() {
 		return nil
 	}
-	// It died while rows were read, or in between: whether the server is to blame
-	// cannot be told once the context has ended, so it is not blamed.
+	return c.deathError()
+}
+
+// deathError is why a connection is lost that died while rows were read, or in between: whether
+// the server is to blame cannot be told once the context has ended, so it is not blamed.
+func (c *Conn) deathError() error {
 	if latest := c.latestStatement.Load(); c.refused.Load() || latest != nil && latest.ctxErr() != nil {
 		return errClosedByDriver
 	}

@@ -29,6 +29,8 @@ type server struct {
 	noUptime  error         // the answer to the question for it
 	stuckEnds chan struct{} // COMMIT and ROLLBACK wait for it
 
+	stuckRollback chan struct{} // ROLLBACK as a statement waits for it
+
 	fail map[string]error // the answers of sessions that are opened from now on
 }
 
@@ -67,6 +69,7 @@ type session struct {
 	log    []string
 	fail   map[string]error
 	closed int
+	asks   int  // whether it is valid
 	dead   bool // the driver has given the connection up
 	number int64
 	server string
@@ -92,9 +95,16 @@ func (s *session) transact(query string) error {
 	return nil
 }
 
+func (s *session) asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asks
+}
+
 func (s *session) IsValid() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.asks++
 	return !s.dead
 }
 
@@ -153,7 +163,11 @@ func (s *session) Ping(context.Context) error         { return s.did("ping") }
 func (s *session) ResetSession(context.Context) error { return s.did("reset session") }
 
 func (s *session) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
-	return driver.RowsAffected(1), errors.Join(s.did(query), s.transact(query), s.slow(ctx, query))
+	err := s.did(query)
+	if query == "ROLLBACK" && s.of.stuckRollback != nil {
+		<-s.of.stuckRollback
+	}
+	return driver.RowsAffected(1), errors.Join(err, s.transact(query), s.slow(ctx, query))
 }
 
 func (s *session) QueryContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {

@@ -37,6 +37,8 @@ func (c *Conn) setLatest(ctx context.Context) {
 // statement that a driver has given up goes on at the server, so it is stopped.
 func (c *Conn) recordFailure(ctx context.Context, err error) {
 	switch {
+	case errors.Is(err, errClosing):
+		return
 	case (endedByContext(ctx, err) || c.refused.Load()) && (Broken(err) || !c.valid()):
 		err = errClosedByDriver
 	case Broken(err):
@@ -66,12 +68,25 @@ func endedByContext(ctx context.Context, err error) bool {
 }
 
 func (c *Conn) valid() bool {
-	v, ok := c.raw.(driver.Validator)
-	if !ok {
+	if _, ok := c.raw.(driver.Validator); !ok {
 		return true
 	}
-	valid, err := catchPanic(c, func() (bool, error) { return v.IsValid(), nil })
-	return valid && err == nil
+	valid, err := catchPanic(c, c.askValidator)
+	return valid && err == nil || errors.Is(err, errClosing) // recordDeath asks then
+}
+
+func (c *Conn) askValidator() (bool, error) {
+	v, ok := c.raw.(driver.Validator)
+	return !ok || v.IsValid(), nil
+}
+
+// recordDeath takes note of what the driver says of a connection that takes no calls any more.
+func (c *Conn) recordDeath() {
+	var a callback.Attempt[bool]
+	if a.Run(c.askValidator); !a.Value {
+		died := c.deathError()
+		c.lost.CompareAndSwap(nil, &died)
+	}
 }
 
 // killInBackground begins to stop the latest statement. Close waits for it.
@@ -84,7 +99,7 @@ func (c *Conn) killInBackground(stop func()) {
 
 // awaitKill sees to it that no statement of a connection that was cut runs on.
 func (c *Conn) awaitKill() {
-	if latest := c.latestStatement.Load(); latest != nil && errors.Is(c.Lost(), errClosedByDriver) {
+	if latest := c.latestStatement.Load(); latest != nil && errors.Is(c.lostError(), errClosedByDriver) {
 		c.killInBackground(latest.kill)
 	}
 	if c.killing.Load() {

@@ -33,6 +33,9 @@ type database struct {
 	calm     bool // no faults any more
 	talks    bool // about every call
 
+	live  bool                 // calls take real time, and contexts end within them
+	armed []context.CancelFunc // of contexts that end at some moment of a call
+
 	refuseEnds bool // of transactions, which stay open
 	loseBegins bool // of transactions, which are open all the same
 }
@@ -46,7 +49,7 @@ type style struct {
 	noValidator bool // it does not tell that it is dead
 	cancels     bool // the end of a context stops the statement; else it closes the connection
 	strictTx    bool // ROLLBACK outside of a transaction fails, and BEGIN inside of one
-
+	keepsCtx    bool // COMMIT has the context of BEGIN; in live worlds only
 }
 
 type dbSession struct {
@@ -147,6 +150,9 @@ func (s *dbSession) call(ctx context.Context, query string, do func() error) (er
 	}
 	if err := s.refuse(query); err != nil {
 		return err
+	}
+	if s.db.live {
+		return s.liveCall(ctx, query, do)
 	}
 	fault := s.db.rand.IntN(40)
 	if s.db.calm {
@@ -308,13 +314,16 @@ func (s *dbSession) commit() error {
 func (s *dbSession) IsValid() bool {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
+	if s.calls > 0 {
+		s.db.fail("session %d: IsValid beside %d calls", s.number, s.calls)
+	}
 	return !s.dead || s.db.style.noValidator
 }
 
 func (s *dbSession) Close() error {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
-	if s.closes++; s.closes > 1 || s.calls > 0 {
+	if s.closes++; s.closes > 1 || s.calls > 0 && !s.db.live {
 		s.db.fail("session %d was closed for the time %d, beside %d calls", s.number, s.closes, s.calls)
 	}
 	s.dead, s.gone = true, true
@@ -327,6 +336,7 @@ func (s *dbSession) Ping(ctx context.Context) error {
 }
 
 func (s *dbSession) ResetSession(context.Context) error {
+	defer s.enter("reset session")()
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
 	if s.dead {
@@ -371,6 +381,9 @@ func (t dbTx) Rollback() error { return t.end("ROLLBACK") }
 // end ignores the context, as drivers do.
 func (t dbTx) end(what string) error {
 	ctx := context.WithValue(context.Background(), endableKey{}, t.ctx.Value(endableKey{}))
+	if what == "COMMIT" && t.s.db.style.keepsCtx {
+		ctx = t.ctx
+	}
 	return t.s.call(ctx, what, func() error {
 		if t.s.db.refuseEnds {
 			return errDBRefused
@@ -410,6 +423,11 @@ func (s *dbSession) QueryContext(ctx context.Context, query string, args []drive
 		return nil
 	})
 	if err != nil {
+		if rows != nil { // the context has ended when they were there
+			s.db.mu.Lock()
+			s.openRows--
+			s.db.mu.Unlock()
+		}
 		return nil, err
 	}
 	return rows, nil
@@ -453,8 +471,12 @@ type dbRows struct {
 func (r *dbRows) Columns() []string { return make([]string, len(r.values)) }
 
 func (r *dbRows) Close() error {
+	defer r.s.enter("the close of rows")()
 	r.s.db.mu.Lock()
 	defer r.s.db.mu.Unlock()
+	if r.s.db.live {
+		r.s.pause(r.ctx)
+	}
 	if !r.closed {
 		r.closed = true
 		r.s.openRows--
@@ -463,8 +485,12 @@ func (r *dbRows) Close() error {
 }
 
 func (r *dbRows) Next(dest []driver.Value) error {
+	defer r.s.enter("next")()
 	r.s.db.mu.Lock()
 	defer r.s.db.mu.Unlock()
+	if r.s.db.live {
+		r.s.pause(r.ctx)
+	}
 	switch {
 	case r.ctx.Err() != nil && !r.s.db.style.cancels:
 		r.s.dead, r.s.gone = true, true

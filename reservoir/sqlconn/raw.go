@@ -2,9 +2,7 @@ package sqlconn
 
 import (
 	"database/sql"
-	"database/sql/driver"
 	"errors"
-	"fmt"
 
 	"github.com/flightpool/flightpool/internal/callback"
 )
@@ -40,7 +38,7 @@ func Raw(conn *sql.Conn, f func(driverConn any) error) error {
 // what the caller has open then: so it ends in broke, for the caller to go on with.
 func (l *borrowedConn) raw(f func(driverConn any) error, broke **callback.Call[struct{}]) error {
 	if l.conn.abandonedCall.Load() != nil || !l.conn.calls.begin() { // by which it is used still, or closed
-		return fmt.Errorf("%w: %w", driver.ErrBadConn, l.conn.lostError())
+		return l.conn.refusal()
 	}
 	defer l.conn.calls.end()
 	switch {

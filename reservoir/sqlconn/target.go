@@ -137,13 +137,14 @@ func (t *Lifecycle) dial(ctx context.Context) (*Conn, error) {
 // call of the driver, such as a rollback that database/sql makes behind a borrower who has left,
 // it waits 50ms.
 func (t *Lifecycle) Close(c *Conn) error {
+	givenUp := c.abandonedCall.Load() != nil // which is waited for below
+	if !givenUp && c.calls.close(returnGrace) {
+		c.recordDeath()
+	}
 	c.awaitKill()
 	c.awaitAbandonedCall()
 	closed := net.ErrClosed
 	c.lost.CompareAndSwap(nil, &closed)
-	if c.abandonedCall.Load() == nil { // else it was waited for
-		c.calls.close(returnGrace)
-	}
 	return c.raw.Close()
 }
 
@@ -172,13 +173,16 @@ func (t *Lifecycle) runCheck(ctx context.Context, c *Conn) error {
 // Reset makes the session as good as new, or says why it cannot be. It does no
 // I/O with a connection that is broken. It is bounded as Check is.
 func (t *Lifecycle) Reset(ctx context.Context, c *Conn) error {
-	if err := c.Lost(); err != nil {
+	if err := c.lostError(); err != nil {
 		return err
 	}
 	if !t.cfg.KeepState && c.cannotReset.Load() {
 		return fmt.Errorf("sqlconn: %s cannot take back all that the session left", t.cfg.Kind.Name)
 	}
 	if err := c.awaitLoanEnd(ctx); err != nil {
+		return err
+	}
+	if err := c.Lost(); err != nil {
 		return err
 	}
 	return c.bounded(ctx, func(ctx context.Context) error {
@@ -196,7 +200,7 @@ func (t *Lifecycle) resetSession(ctx context.Context, c *Conn) error {
 		return err
 	}
 	if r, ok := c.raw.(driver.SessionResetter); ok {
-		if err := r.ResetSession(ctx); err != nil {
+		if err := catchPanicError(c, func() error { return r.ResetSession(ctx) }); err != nil {
 			return fmt.Errorf("sqlconn: reset session: %w", err)
 		}
 	}
@@ -219,7 +223,7 @@ func (t *Lifecycle) rollback(ctx context.Context, c *Conn) error {
 		return t.run(ctx, c, sql)
 	}
 	err := t.run(ctx, c, rollbackSQL)
-	if err == nil || c.Lost() != nil || ctx.Err() != nil {
+	if err == nil || c.lostError() != nil || !c.valid() || ctx.Err() != nil {
 		return err
 	}
 	begun := t.run(ctx, c, "BEGIN") // an open one refuses it, and is ended now
