@@ -276,10 +276,11 @@ func (b *liveBorrower) step(r *rand.Rand) {
 			b.endTx(tx, n == 14)
 		}
 	case n == 16:
-		if rows, ok := take(b, r, &b.rows, false); ok {
+		if rows, ok := take(b, r, &b.rows, true); ok { // one goroutine at a time may read them
 			for rows.Next() && r.IntN(2) == 0 {
 				continue
 			}
+			b.keep(rows, nil)
 		}
 	case n == 17:
 		if rows, ok := take(b, r, &b.rows, true); ok {
