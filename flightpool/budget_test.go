@@ -255,7 +255,7 @@ func borrow(ctx context.Context, pool *flightpool.FlightSQLPool, rng *rand.Rand,
 		if err != nil {
 			return err
 		}
-		defer s.Close()
+		defer func() { _ = s.Close() }()
 		if _, err = s.Update(ctx, "SET threads = 3"); err != nil {
 			return err
 		}

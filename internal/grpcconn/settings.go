@@ -172,7 +172,7 @@ func (c *Conn) disown(last uint32, reason error) {
 func (c *Conn) drained() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.mu.streams) > 0 || c.mu.goAway == errClosed {
+	if len(c.mu.streams) > 0 || errors.Is(c.mu.goAway, errClosed) {
 		return nil
 	}
 	return c.mu.goAway

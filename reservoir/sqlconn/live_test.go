@@ -188,7 +188,7 @@ type liveBorrower struct {
 	txOpen int // those that may have made a transaction which has not ended
 }
 
-func (b *liveBorrower) context(r *rand.Rand, parent context.Context) context.Context {
+func (b *liveBorrower) context(parent context.Context, r *rand.Rand) context.Context {
 	var ctx context.Context
 	var cancel context.CancelFunc
 	switch r.IntN(9) {
@@ -246,7 +246,7 @@ func stepOnClosing(step func()) {
 }
 
 func (b *liveBorrower) step(r *rand.Rand) {
-	ctx := b.context(r, b.t.Context())
+	ctx := b.context(b.t.Context(), r)
 	tx, hasTx := take(b, r, &b.tx, false)
 	switch n := r.IntN(20); {
 	case n < 3:
@@ -363,7 +363,7 @@ func (b *liveBorrower) begin(ctx context.Context, r *rand.Rand) {
 
 // inTx runs a statement in a transaction.
 func (b *liveBorrower) inTx(tx *liveTx, r *rand.Rand) {
-	ctx := b.context(r, tx.ctx)
+	ctx := b.context(tx.ctx, r)
 	switch n := r.IntN(7); {
 	case n == 0 && b.alone:
 		if _, err := tx.ExecContext(ctx, b.text("SAVEPOINT s")); err == nil && tx.saved < 0 {
