@@ -83,10 +83,15 @@ func TestEveryExplanationIsOfALineThatIsThere(t *testing.T) {
 			lines[pkg] = linesOf(t, filepath.Join("..", "..", "..", pkg))
 		}
 		require.True(t, lines[pkg][text], "explained.txt: no such line: %s", key)
+		require.True(t, lines[pkg]["func "+parts[1]], "explained.txt: no such function: %s", key)
 		require.NotEmpty(t, explained[key], "explained.txt: no reason: %s", key)
 	}
 }
 
+// declaration is the first line of a function: its receiver's type and its name.
+var declaration = regexp.MustCompile(`^func (?:\((?:\w+ )?\*?(\w+)(?:\[[^]]*\])?\) )?(\w+)`)
+
+// linesOf are the lines of a package, and its functions by their names.
 func linesOf(t *testing.T, dir string) map[string]bool {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	require.NoError(t, err)
@@ -96,6 +101,9 @@ func linesOf(t *testing.T, dir string) map[string]bool {
 		require.NoError(t, err)
 		for line := range strings.Lines(string(text)) {
 			lines[strings.TrimSpace(line)] = true
+			if f := declaration.FindStringSubmatch(line); f != nil {
+				lines["func "+strings.TrimPrefix(f[1]+"."+f[2], ".")] = true
+			}
 		}
 	}
 	return lines
