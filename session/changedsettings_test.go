@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"testing"
@@ -126,4 +127,49 @@ func TestASettingThatIsReadTooLateIsOfNoInterest(t *testing.T) {
 	row := stateValues{{text: "1"}}
 	require.Equal(t, row, c.first("threads", row))
 	require.Empty(t, c.byKey)
+}
+
+// A value of the session's own hides what becomes of the server's, so that none is left where there was none:
+// what the next borrower makes of the server's would not be seen, nor put back.
+func TestNoSessionIsLeftWithAValueOfItsOwn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		conn       func(c *stateConn)
+		statements []string
+		lost       string
+	}{
+		"the server's, changed by another meanwhile": {func(c *stateConn) { c.stubborn = "zone" }, []string{"RESET zone"}, "is not what it was"},
+		"its own":                      {nil, []string{"SET SESSION zone = 'Oslo'"}, ""},
+		"its own, reset":               {func(c *stateConn) { c.own["zone"] = "Oslo" }, []string{"RESET SESSION zone"}, "hides the server's"},
+		"its own that it began with":   {func(c *stateConn) { c.own["zone"] = "Oslo" }, []string{"SET SESSION zone = 'Rome'"}, "hides the server's"},
+		"both, its own last":           {nil, []string{"SET zone = 'Oslo'", "SET SESSION zone = 'Rome'"}, ""},
+		"both, its own first":          {nil, []string{"SET SESSION zone = 'Rome'", "SET zone = 'Oslo'"}, ""},
+		"both, by a second name":       {nil, []string{"SET SESSION threads = '1'", "SET worker_threads = '2'"}, ""},
+		"its own, refused by a server": {func(c *stateConn) { c.fail = map[string]error{"RESET SESSION zone": sqlError("no such statement")} }, []string{"SET SESSION zone = 'Oslo'"}, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStateConn()
+			if tc.conn != nil {
+				tc.conn(c)
+			}
+			start := maps.Clone(c.settings)
+			r := stateRig(t, c)
+			for _, sql := range tc.statements {
+				_, err := r.handle.Update(t.Context(), sql)
+				must(t, err)
+			}
+			err := r.handle.Close()
+			if tc.lost != "" {
+				require.ErrorContains(t, err, tc.lost, name)
+				_ = r.discarded()
+				start["zone"] = cmp.Or(c.settings["zone"], start["zone"]) // a stubborn one's is the server's default
+			} else {
+				require.NoError(t, err, name)
+				r.reused()
+			}
+			require.Equal(t, start, c.settings, name)
+			if c.fail == nil && tc.lost != "hides the server's" {
+				require.Empty(t, c.own, name)
+			}
+		})
+	}
 }

@@ -25,6 +25,7 @@ import (
 type stateConn struct {
 	*fakeConn
 	settings map[string]string // at the session's start: those of start
+	own      map[string]string // values of the session's own, which are above those
 	defaults map[string]string // what RESET leads to
 	blind    bool              // it has no current_setting() and no current_schema()
 	pathless bool              // it has no search_path
@@ -36,14 +37,15 @@ type stateConn struct {
 func newStateConn() *stateConn {
 	return &stateConn{
 		fakeConn: &fakeConn{},
+		own:      map[string]string{},
 		settings: map[string]string{"threads": "3", "zone": "Tokyo", "search_path": "lake.main"},
 		defaults: map[string]string{"threads": "8", "zone": "UTC", "search_path": "memory.main"},
 	}
 }
 
 var (
-	setting   = regexp.MustCompile(`^(?:EXPLAIN ANALYZE )?(?:SET|SET SESSION|PRAGMA) (\w+) (?:=|TO) '?([^']*)'?$`)
-	resetting = regexp.MustCompile(`^RESET (\w+)$`)
+	setting   = regexp.MustCompile(`^(?:EXPLAIN ANALYZE )?(?:SET|PRAGMA)( SESSION)? (\w+) (?:=|TO) '?([^']*)'?$`)
+	resetting = regexp.MustCompile(`^RESET( SESSION)? (\w+)$`)
 	using     = regexp.MustCompile(`^USE "?(\w+)"?(?:\."?(\w+)"?)?$`)
 	current   = regexp.MustCompile(`current_setting\('(\w+)'\)|current_database\(\)|current_schema\(\)|duckdb_tables|duckdb_prepared`)
 )
@@ -68,15 +70,23 @@ func (c *stateConn) Update(ctx context.Context, sql string, call backend.Call) (
 }
 
 func (c *stateConn) run(sql string) {
-	if m := setting.FindStringSubmatch(sql); m != nil && m[1] != c.stubborn {
-		name := settingNamed(m[1])
+	if m := setting.FindStringSubmatch(sql); m != nil && m[2] != c.stubborn {
+		name, value := settingNamed(m[2]), m[3]
 		if name == "schema" {
-			name, m[2] = "search_path", strings.Split(c.settings["search_path"], ".")[0]+"."+m[2]
+			name, value = "search_path", strings.Split(c.settings["search_path"], ".")[0]+"."+value
 		}
-		c.settings[name] = m[2]
+		if m[1] != "" {
+			c.own[name] = value
+			return
+		}
+		c.settings[name] = value
 	}
 	if m := resetting.FindStringSubmatch(sql); m != nil {
-		name := settingNamed(m[1])
+		name := settingNamed(m[2])
+		if m[1] != "" {
+			delete(c.own, name)
+			return
+		}
 		delete(c.settings, name)
 		if v, ok := c.defaults[name]; ok {
 			c.settings[name] = v
@@ -102,7 +112,10 @@ func (c *stateConn) Query(ctx context.Context, sql string, call backend.Call) (b
 	row := make([]arrow.Array, len(found))
 	path := strings.Split(c.settings["search_path"], ".")
 	for i, m := range found {
-		value, ok := c.settings[settingNamed(m[1])]
+		value, ok := c.own[settingNamed(m[1])]
+		if !ok {
+			value, ok = c.settings[settingNamed(m[1])]
+		}
 		switch {
 		case c.blind && !strings.Contains(m[0], "duckdb"), c.pathless && m[1] == "search_path":
 			return nil, sqlError("no such function or setting")

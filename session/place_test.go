@@ -33,7 +33,7 @@ func TestABulkLoadLeavesTheSessionWhereItWas(t *testing.T) {
 		"has no search path":                 {conn: func(c *stateConn) { c.pathless = true }, looks: 4},
 		"tells of no place":                  {conn: func(c *stateConn) { c.blind = true }, stays: true, looks: 3},
 		"fails":                              {sql: "INSERT INTO bad.t VALUES (?)", fails: true, looks: 3},
-		"is not put back":                    {conn: func(c *stateConn) { c.stubborn = "search_path" }, looks: 6, lost: "is not what it was"},
+		"is not put back":                    {conn: func(c *stateConn) { c.stubborn = "search_path" }, looks: 5, lost: "is not what it was"},
 		"after USE":                          {before: exec("USE other"), looks: 6},
 		"cannot be asked afterwards":         {conn: func(c *stateConn) { c.failOnce = map[string][]error{path: {nil, sqlError("no")}} }, looks: 2, lost: "no"},
 		"in a transaction, never asked":      {before: begin, stays: true, looks: 1},

@@ -158,6 +158,8 @@ var (
 	// case, too; those with secrets are reset. What is set by SET GLOBAL stays, and so
 	// does what a session has set whose connection breaks or is dropped since a cancel
 	// was not confirmed.
+	// What SET SESSION has set is put back by RESET SESSION; where the session had begun
+	// with a value of its own, the connection is discarded.
 	// Inside a transaction only what the server is known to answer is read,
 	// since a query that fails would abort it: the first SET in the life of a pool is not
 	// put back if it stands there, nor that of a name with a dot. It is the default.

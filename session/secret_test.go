@@ -92,9 +92,9 @@ func TestARestoredValueIsNotShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newStateConn()
 		c.settings["zone"] = "hunter2"
-		c.fail = map[string]error{"SET zone = 'hunter2'": sqlError("near hunter"), "SET SESSION zone = 'hunter2'": sqlError("no")}
+		c.fail = map[string]error{"RESET SESSION zone": sqlError("no"), "SET SESSION zone = 'hunter2'": sqlError("near hunter")}
 		r := stateRig(t, c)
-		_, err := r.handle.Update(t.Context(), "SET zone = 'UTC+1'")
+		_, err := r.handle.Update(t.Context(), "SET SESSION zone = 'UTC+1'")
 		must(t, err)
 		err = r.handle.Close()
 		require.ErrorContains(t, err, "SET SESSION zone: : execute: Internal")

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -11,7 +12,18 @@ import (
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
-// restoreSetting gives the setting that r reads, in its last column, its value of
+// restoreSetting gives the setting that an effect has changed its value of before.
+func (s *SessionHandle) restoreSetting(ctx context.Context, e sqlscan.Effect, d sideEffects) error {
+	r := settingQuery(e)
+	before, ok := d.initial[r.key]
+	if !ok {
+		s.learnAnswered(ctx, r)
+		return fmt.Errorf("%s was changed, and the server could not tell it before", r.subject)
+	}
+	return s.restore(ctx, r, before, restoring(e.Name, before[len(before)-1], d.sessionsOwn(r.key)), backend.Call{})
+}
+
+// restore gives the setting that r reads, in its last column, its value of
 // before. What is there in the end is compared. Servers may have a value of the session
 // above one of the whole server, and a plain SET for either. So each is tried and
 // compared until one has done it. A setting that had no value is reset only, since no
@@ -20,10 +32,9 @@ import (
 // The session is not lent before the comparison, but the setting may be one of the whole
 // server. So where nothing has done it the last word is a SET: a RESET has put the server's default
 // in the place of what its operator had set.
-func (s *SessionHandle) restoreSetting(ctx context.Context, r stateQuery, before stateValues, name string, call backend.Call) error {
-	statements, last := restoringStatements(name, before[len(before)-1])
+func (s *SessionHandle) restore(ctx context.Context, r stateQuery, before stateValues, way restoration, call backend.Call) error {
 	var failed error
-	for _, sql := range statements {
+	for _, sql := range way.statements {
 		if err := s.execSecret(ctx, sql, call); err != nil {
 			if !backend.FaultIn(err).KeepsConn() {
 				return err
@@ -35,12 +46,14 @@ func (s *SessionHandle) restoreSetting(ctx context.Context, r stateQuery, before
 		switch {
 		case err != nil:
 			return err
+		case now.equal(before) && sql == way.hiding && failed == nil:
+			return fmt.Errorf("%s has a value of the session's own now, which hides the server's", r.subject)
 		case now.equal(before):
 			return nil
 		}
 	}
-	if last != "" {
-		_ = s.execSecret(ctx, last, call) // the connection is given up in any case
+	if way.last != "" {
+		_ = s.execSecret(ctx, way.last, call) // the connection is given up in any case
 	}
 	return errjoin.Join(fmt.Errorf("%s is not what it was", r.subject), failed)
 }
@@ -65,7 +78,7 @@ func (s *SessionHandle) restoreSettings(ctx context.Context, d sideEffects, trie
 
 // restoreIfChanged puts one setting back, unless it is as it was.
 func (s *SessionHandle) restoreIfChanged(ctx context.Context, e sqlscan.Effect, d sideEffects) error {
-	if r := settingQuery(e); e.Kind == sqlscan.EffectSetting {
+	if r := settingQuery(e); e.IsSetting() {
 		now, err := s.runStateQuery(ctx, r, backend.Call{})
 		if err != nil || now.equal(d.initial[r.key]) {
 			return err
@@ -74,18 +87,32 @@ func (s *SessionHandle) restoreIfChanged(ctx context.Context, e sqlscan.Effect, 
 	return s.undoEffect(ctx, e, d)
 }
 
-// restoringStatements are what may give a setting its value, in the order in which they are tried,
-// and what is left to say when none has.
-func restoringStatements(name string, value cell) (statements []string, last string) {
-	if value.null {
-		return []string{"RESET " + name, "RESET SESSION " + name}, ""
-	}
-	set := " " + name + " = " + literal(value.text)
-	last = "SET" + set
+// restoration is what may give a setting its value.
+type restoration struct {
+	statements []string // in the order in which they are tried
+	hiding     string   // the one of them that leaves the session a value above the server's, on servers that know RESET SESSION
+	last       string   // what is left to say when none has done it
+}
+
+// restoring is the restoration of a setting of which the session's own value alone was changed, or else
+// perhaps that of the whole server. Only the latter is given a plain SET, which the whole server may
+// hear, and it is given no value of the session's own: that hides what others make of the server's, so
+// that nobody could see whether a later change was put back.
+func restoring(name string, value cell, sessionsOwn bool) restoration {
+	set, sizedSet := " "+name+" = "+literal(value.text), ""
 	if size := sizeWithin(value.text); size != "" {
-		last = "SET " + name + " = " + literal(size)
+		sizedSet = " " + name + " = " + literal(size)
 	}
-	return []string{"SET" + set, "RESET SESSION " + name, "SET SESSION" + set, "RESET " + name}, last
+	switch reset, resetSession := "RESET "+name, "RESET SESSION "+name; {
+	case value.null && sessionsOwn:
+		return restoration{statements: []string{resetSession, reset}}
+	case value.null:
+		return restoration{statements: []string{reset, resetSession}}
+	case sessionsOwn:
+		return restoration{statements: []string{resetSession, "SET SESSION" + set}, hiding: "SET SESSION" + set}
+	default:
+		return restoration{statements: []string{"SET" + set, resetSession, reset}, last: "SET" + cmp.Or(sizedSet, set)}
+	}
 }
 
 var roundedSize = regexp.MustCompile(`^(\d+\.\d)( [KMGTP]iB)$`)

@@ -18,14 +18,12 @@ func TestTheLastWordOnASettingIsASet(t *testing.T) {
 		"1.8 GiB": "SET x = '1.85 GiB'", "953.6 MiB": "SET x = '953.65 MiB'", "0.0 KiB": "SET x = '0.05 KiB'",
 		"1 GiB": "SET x = '1 GiB'", "1.85 GiB": "SET x = '1.85 GiB'", "x 1.8 GiB": "SET x = 'x 1.8 GiB'", "1.8 GiB of disk": "SET x = '1.8 GiB of disk'", "1.8 GB": "SET x = '1.8 GB'",
 	} {
-		statements, last := restoringStatements("x", cell{text: text})
 		set := "x = " + literal(text)
-		require.Equal(t, []string{"SET " + set, "RESET SESSION x", "SET SESSION " + set, "RESET x"}, statements, text)
-		require.Equal(t, want, last, text)
+		require.Equal(t, restoration{statements: []string{"SET " + set, "RESET SESSION x", "RESET x"}, last: want}, restoring("x", cell{text: text}, false), text)
+		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "SET SESSION " + set}, hiding: "SET SESSION " + set}, restoring("x", cell{text: text}, true), text)
 	}
-	statements, last := restoringStatements("x", cell{null: true})
-	require.Equal(t, []string{"RESET x", "RESET SESSION x"}, statements)
-	require.Empty(t, last)
+	require.Equal(t, restoration{statements: []string{"RESET x", "RESET SESSION x"}}, restoring("x", cell{null: true}, false))
+	require.Equal(t, restoration{statements: []string{"RESET SESSION x", "RESET x"}}, restoring("x", cell{null: true}, true))
 }
 
 // A session that is given up, for whatever reason, leaves no setting behind: it may be one of the
@@ -128,13 +126,13 @@ func TestTheAttemptsToRestoreASettingEndWithItsValue(t *testing.T) {
 	}{
 		"the first does it": {func(*stateConn) {}, []string{look, "SET threads = '3'", look}},
 		"none does": {func(c *stateConn) { c.stubborn = "threads" }, []string{
-			look, "SET threads = '3'", look, "RESET SESSION threads", look, "SET SESSION threads = '3'", look, "RESET threads", look, "SET threads = '3'",
+			look, "SET threads = '3'", look, "RESET SESSION threads", look, "RESET threads", look, "SET threads = '3'",
 		}},
 		"one is refused": {func(c *stateConn) {
 			c.stubborn = "threads"
 			c.fail = map[string]error{"RESET SESSION threads": sqlError("no such statement")}
 		}, []string{
-			look, "SET threads = '3'", look, "RESET SESSION threads", "SET SESSION threads = '3'", look, "RESET threads", look, "SET threads = '3'",
+			look, "SET threads = '3'", look, "RESET SESSION threads", "RESET threads", look, "SET threads = '3'",
 		}},
 		"the credential has ended": {func(c *stateConn) {
 			c.fail = map[string]error{"SET threads = '3'": &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultAuth, Err: errors.New("expired")}}

@@ -54,7 +54,7 @@ func (d *sideEffects) addRefused(script sqlscan.Script) {
 		switch {
 		case e.Kind == sqlscan.EffectLinkedSettings:
 			d.effects, d.used = append(d.effects, e), true
-		case e.Kind == sqlscan.EffectSetting && read:
+		case e.IsSetting() && read:
 			d.refusedSettings = append(d.refusedSettings, e)
 		}
 	}
@@ -72,12 +72,19 @@ func (d *sideEffects) leftSettings() (settings []sqlscan.Effect) {
 	for _, e := range slices.Concat(d.effects, d.refusedSettings) {
 		key := settingQuery(e).key
 		_, known := d.initial[key]
-		if (known && e.Kind == sqlscan.EffectSetting || e.Kind == sqlscan.EffectSecret) && !seen[key] {
+		if (known && e.IsSetting() || e.Kind == sqlscan.EffectSecret) && !seen[key] {
 			seen[key] = true
 			settings = append(settings, e)
 		}
 	}
 	return settings
+}
+
+// sessionsOwn reports whether of a setting the session's own value alone was changed.
+func (d *sideEffects) sessionsOwn(key string) bool {
+	return !slices.ContainsFunc(slices.Concat(d.effects, d.refusedSettings), func(e sqlscan.Effect) bool {
+		return e.Kind == sqlscan.EffectSetting && e.SettingKey() == key
+	})
 }
 
 // namespaceChangedByCaller reports whether a call of the caller's may have changed where names

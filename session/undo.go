@@ -42,7 +42,7 @@ func (s *SessionHandle) undoAll(ctx context.Context, d sideEffects, tried map[st
 			continue
 		}
 		done[once] = true
-		if e.Kind == sqlscan.EffectSetting || e.Kind == sqlscan.EffectSecret {
+		if e.IsSetting() || e.Kind == sqlscan.EffectSecret {
 			tried[settingQuery(e).key] = true
 		}
 		if err := s.undoEffect(ctx, e, d); err != nil {
@@ -76,7 +76,7 @@ func (s *SessionHandle) undoRefused(ctx context.Context, d sideEffects, tried ma
 		tried[r.key] = true
 		now, err := s.runStateQuery(ctx, r, backend.Call{})
 		if err == nil && !now.equal(d.initial[r.key]) {
-			err = s.restoreSetting(ctx, r, d.initial[r.key], e.Name, backend.Call{})
+			err = s.restoreSetting(ctx, e, d)
 		}
 		if err != nil {
 			return err
@@ -91,14 +91,8 @@ func (s *SessionHandle) undoRefused(ctx context.Context, d sideEffects, tried ma
 // start was replaced, and its statement is nowhere to be had.
 func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d sideEffects) error {
 	switch e.Kind {
-	case sqlscan.EffectSetting:
-		r := settingQuery(e)
-		before, ok := d.initial[r.key]
-		if !ok {
-			s.learnAnswered(ctx, r)
-			return fmt.Errorf("%s was changed, and the server could not tell it before", r.subject)
-		}
-		return s.restoreSetting(ctx, r, before, e.Name, backend.Call{})
+	case sqlscan.EffectSetting, sqlscan.EffectSessionSetting:
+		return s.restoreSetting(ctx, e, d)
 	case sqlscan.EffectNamespace:
 		return s.restoreNamespace(ctx, d, e.Name == sqlscan.SearchPath)
 	case sqlscan.EffectTempTable:
@@ -134,7 +128,7 @@ func (s *SessionHandle) rememberState(ctx context.Context, script sqlscan.Script
 	for _, e := range script.Effects() {
 		var err error
 		switch e.Kind { //nolint:exhaustive // the others are undone by their name
-		case sqlscan.EffectSetting:
+		case sqlscan.EffectSetting, sqlscan.EffectSessionSetting:
 			err = s.rememberSetting(ctx, settingQuery(e))
 		case sqlscan.EffectPrepared:
 			_, err = s.rememberRow(ctx, preparedNameQuery(e))

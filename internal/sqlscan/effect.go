@@ -9,6 +9,7 @@ type EffectKind uint8
 const (
 	EffectUnknown        EffectKind = iota // cannot be told, or nothing takes it back: the session must end
 	EffectSetting                          // the setting Name has another value: read before, set and compared after
+	EffectSessionSetting                   // the same of the session's own value: that of the whole server is as it was
 	EffectNamespace                        // another current catalogue, schema or search path: read before, set and compared after
 	EffectTempTable                        // CREATE TEMP TABLE Name: DROP TABLE
 	EffectTempView                         // CREATE TEMP VIEW Name: DROP VIEW
@@ -60,6 +61,9 @@ var settingAliases = map[string]string{
 	"username": "user",
 }
 
+// IsSetting reports whether a setting has another value, which servers show.
+func (e Effect) IsSetting() bool { return e.Kind == EffectSetting || e.Kind == EffectSessionSetting }
+
 // SettingKey is Key of a setting: the same for all names that servers have for it.
 func (e Effect) SettingKey() string {
 	key := e.Key()
@@ -75,8 +79,8 @@ var linkedSettings = map[string]bool{"enable_http_logging": true, "progress_bar_
 
 // settingEffect is the effect of a change of the setting whose name begins at
 // toks[i].
-func settingEffect(toks []token, i int, sql string) []Effect {
-	out := namedEffect(EffectSetting, toks, i, sql)
+func settingEffect(kind EffectKind, toks []token, i int, sql string) []Effect {
+	out := namedEffect(kind, toks, i, sql)
 	switch e := &out[0]; {
 	case e.Kind == EffectUnknown:
 	case namespaceSettings[e.Key()]:
@@ -110,9 +114,9 @@ func isSecret(key string) bool {
 }
 
 func setEffect(toks []token, sql string) []Effect {
-	i := 1
+	i, kind := 1, EffectSetting
 	for i < len(toks) && toks[i].is("SESSION", "LOCAL") {
-		i++ // LOCAL ends with the transaction in PostgreSQL; in MySQL it is the session
+		i, kind = i+1, EffectSessionSetting // LOCAL ends with the transaction in PostgreSQL; in MySQL it is the session
 	}
 	switch {
 	case i >= len(toks) || !toks[i].isName() && toks[i].kind != stringToken:
@@ -122,7 +126,7 @@ func setEffect(toks []token, sql string) []Effect {
 	case toks[i].is("SCHEMA", "CATALOG", "SEARCH_PATH", "DATABASE"):
 		return []Effect{namespaceEffect(strings.ToLower(toks[i].text))}
 	case toks[i].is("TIME") && i+1 < len(toks) && toks[i+1].is("ZONE"):
-		return []Effect{{Kind: EffectSetting, Name: "TimeZone"}}
+		return []Effect{{Kind: kind, Name: "TimeZone"}}
 	}
 	// What stands behind the name tells an assignment from the statements
 	// that only look like one: SET ROLE x, SET TRANSACTION …, SET GLOBAL x = 1.
@@ -133,7 +137,7 @@ func setEffect(toks []token, sql string) []Effect {
 	if hasMoreAssignments(toks[end+2:]) {
 		return unknownEffect(toks, sql)
 	}
-	return settingEffect(toks, i, sql)
+	return settingEffect(kind, toks, i, sql)
 }
 
 // hasMoreAssignments reports whether more assignments follow: a = 1, b = 2.
@@ -155,14 +159,14 @@ func hasMoreAssignments(value []token) bool {
 }
 
 func resetEffect(toks []token, sql string) []Effect {
-	i := 1
+	i, kind := 1, EffectSetting
 	if i < len(toks) && toks[i].is("SESSION") && i+1 < len(toks) {
-		i++
+		i, kind = i+1, EffectSessionSetting
 	}
 	if i >= len(toks) || toks[i].is("ALL") || nameEnd(toks, i)+1 != len(toks) {
 		return unknownEffect(toks, sql)
 	}
-	return settingEffect(toks, i, sql)
+	return settingEffect(kind, toks, i, sql)
 }
 
 func useEffect(toks []token, sql string) []Effect {

@@ -41,7 +41,7 @@ func pragmaEffect(toks []token, sql string) []Effect {
 	name, at, assigned := pragma(toks)
 	switch {
 	case assigned:
-		return settingEffect(toks, at, sql)
+		return settingEffect(EffectSetting, toks, at, sql)
 	case effectlessPragmas[name]:
 		return nil
 	default:

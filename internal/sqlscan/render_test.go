@@ -27,7 +27,7 @@ func render(s Script) string {
 		}
 		for _, e := range st.Effects {
 			kind := map[EffectKind]string{
-				EffectUnknown: "unknown", EffectSetting: "setting", EffectNamespace: "namespace", EffectTempTable: "table",
+				EffectUnknown: "unknown", EffectSetting: "setting", EffectSessionSetting: "session setting", EffectNamespace: "namespace", EffectTempTable: "table",
 				EffectTempView: "view", EffectPrepared: "prepared", EffectDeallocate: "forgotten", EffectSecret: "secret",
 			}[e.Kind]
 			words = append(words, strings.TrimSuffix("+"+kind+":"+e.Name, ":"))
@@ -193,7 +193,7 @@ var scripts = []struct{ sql, want string }{
 	{"SET", "SET none +unknown"},
 	{"SET SESSION", "SET none +unknown"},
 	{"SET x = 1", "SET none +setting:x"},
-	{"SET LOCAL x TO 1", "SET none +setting:x"},
+	{"SET LOCAL x TO 1", "SET none +session setting:x"},
 	{"SET 'x' = 1", "SET none +setting:'x'"},
 	{"SET \"x\" = 1", "SET none +setting:\"x\""},
 	{"SET @x = 1", "SET none +unknown"},
@@ -226,7 +226,7 @@ var scripts = []struct{ sql, want string }{
 	{"RESET", "RESET none +unknown"},
 	{"RESET x", "RESET none +setting:x"},
 	{"RESET SESSION", "RESET none +setting:SESSION"},
-	{"RESET SESSION x", "RESET none +setting:x"},
+	{"RESET SESSION x", "RESET none +session setting:x"},
 	{"RESET SESSION.x", "RESET none +unknown"},
 	{"RESET x SESSION", "RESET none +unknown"},
 	{"RESET ALL", "RESET none +unknown"},

@@ -116,7 +116,7 @@ func borrowSettings(ctx context.Context, pool *flightpool.FlightSQLPool, rnd *ra
 	}
 	statements := []string{
 		"SET threads = 1", "SET threads = 2", "RESET threads", "SET checkpoint_threshold = '1MB'", "SET preserve_insertion_order = true", "SET TimeZone = 'Asia/Tokyo'", "SET default_null_order = 'nulls_first'",
-		"SET worker_threads = 2", "RESET worker_threads", "SET wal_autocheckpoint = '2MB'", "SET null_order = 'nulls_first'", "SET http_proxy_password = 'x'", "SET threads = 'nosuch'", "CREATE TEMP TABLE x (a INT)", "SET VARIABLE v = 1", "SELECT error('x')", "SELECT 1", "SET threads = 4; SELECT error('x')",
+		"SET worker_threads = 2", "RESET worker_threads", "SET wal_autocheckpoint = '2MB'", "SET null_order = 'nulls_first'", "SET SESSION default_null_order = 'nulls_first'", "RESET SESSION null_order", "SET http_proxy_password = 'x'", "SET threads = 'nosuch'", "CREATE TEMP TABLE x (a INT)", "SET VARIABLE v = 1", "SELECT error('x')", "SELECT 1", "SET threads = 4; SELECT error('x')",
 	}
 	for range 1 + rnd.IntN(4) {
 		_, _ = h.Update(ctx, statements[rnd.IntN(len(statements))])

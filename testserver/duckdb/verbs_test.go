@@ -47,6 +47,7 @@ var tryOut = []string{
 	"CREATE TEMP TYPE e AS ENUM ('a')", "CREATE TEMP TABLE x(a INT); DROP TABLE x", "CREATE TEMP TABLE x(a INT); INSERT INTO x VALUES (1)",
 	"ALTER TABLE t ADD COLUMN b INT", "ALTER TABLE t RENAME TO t2", "DROP TABLE t", "COMMENT ON TABLE t IS 'x'", "DROP TABLE IF EXISTS nosuch",
 	"SET default_null_order = 'nulls_last'", "SET SESSION default_null_order = 'nulls_last'", "SET default_null_order TO 'nulls_last'; SET default_null_order = DEFAULT", "RESET default_null_order",
+	"RESET SESSION default_null_order", "SET default_null_order = 'nulls_last'; SET SESSION default_null_order = 'nulls_last'", "SET SESSION default_null_order = 'nulls_last'; SET default_null_order = 'nulls_last'",
 	"SET errors_as_json = true", "SET custom_user_agent_x = 1; SELECT 1", "PRAGMA errors_as_json = true", "SET threads = 1", "RESET threads", "SET GLOBAL threads = 1", "SET memory_limit = '1GB'", "RESET memory_limit",
 	"SET http_proxy_password = 'x'", "RESET http_proxy_password", "SET http_proxy_password = 'x'; SET threads = 1",
 	"SET VARIABLE v = 2", "RESET VARIABLE v", "SET TIME ZONE 'Asia/Tokyo'",
@@ -92,7 +93,7 @@ func (e startEngine) Open(ctx context.Context) (engine.Session, error) {
 
 // inSession are the queries that show what a session has of its own.
 var inSession = []string{
-	"SELECT name, value FROM duckdb_settings() WHERE name NOT LIKE 'profil%' ORDER BY 1",
+	"SELECT name, value, CASE WHEN name LIKE '%null_order' THEN scope END FROM duckdb_settings() WHERE name NOT LIKE 'profil%' ORDER BY 1",
 	"SELECT current_database(), current_schema(), current_setting('search_path')",
 	"SELECT database_name FROM duckdb_databases() ORDER BY 1",
 	"SELECT table_name, sql FROM duckdb_tables() WHERE temporary ORDER BY 1",

@@ -91,6 +91,7 @@ func (e *exam) cancelling(ctx context.Context) {
 		slow = []string{e.Slow}
 	}
 	var last cancel.Report
+	tried := false
 	for attempts := 0; len(slow) > 0 && attempts < 4; {
 		if !e.cut(ctx, pool, slow[0]) {
 			if e.silence != nil {
@@ -102,24 +103,25 @@ func (e *exam) cancelling(ctx context.Context) {
 		attempts++
 		select {
 		case last = <-reports:
+			tried = true
 		case <-time.After(patience):
 			e.found(subject, unknown, "a cancel did not end")
 			return
 		case <-ctx.Done():
 			return
 		}
-		if last.Confirmed {
-			if last.Elapsed < atOnce {
-				break
-			}
-			slow = slow[1:]
+		if last.Confirmed && last.Elapsed < atOnce {
+			break
+		}
+		if last.Elapsed >= atOnce && last.Elapsed < cancelBudget {
+			slow, attempts = slow[1:], 0
 		}
 	}
 	if last.Confirmed { // also late, where no longer query says otherwise
 		e.found(subject, yes, "%s", last)
 		return
 	}
-	if len(slow) == 0 {
+	if !tried {
 		e.found(subject, unknown, "no query takes long enough; name one")
 		return
 	}

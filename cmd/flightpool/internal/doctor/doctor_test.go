@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"fmt"
 	"go/parser"
 	"strings"
 	"testing"
@@ -75,6 +76,18 @@ func TestAQueryThatEndsSoonProvesNoCancel(t *testing.T) {
 		r, _ := examine(t, testserver.Strict(), nil)
 		require.Equal(t, yes, r.Verdict("cancel"), "%+v", r.Findings)
 	})
+}
+
+// Nor is it known that a server cannot confirm one: whatever its end looks like, a longer one says more.
+func TestAQueryThatEndsSoonIsNotTheLastOne(t *testing.T) {
+	defer func(before []string) { slowQueries = before }(slowQueries)
+	for _, ms := range []int{1460, 1500, 1950, 2450} { // cut after 1 s
+		slowQueries = []string{fmt.Sprintf("SELECT sleep('%dms')", ms), "SELECT sleep('20s')"}
+		synctest.Test(t, func(t *testing.T) {
+			r, _ := examine(t, testserver.SwanLake(), nil)
+			require.Equal(t, no, r.Verdict("cancel"), "%s: %+v", slowQueries[0], r.Findings)
+		})
+	}
 }
 
 // truth is what a profile makes of a server.
