@@ -42,7 +42,7 @@ var broken = []struct {
 		"return e.Read || e.Unsent || opts.Retry == RetryAlways", "return true",
 	}},
 	{"the session's proof is not compared", "swanlake", "session/proof.go", []string{
-		"case p.state == proofHeld && (n != accessRead || idle >= maxProofAge):", "case false:",
+		"case p.state == proofHeld && (n != accessRead && !p.trusted || idle >= maxProofAge):", "case false:",
 	}},
 	{"a prepared session is not proven", "strict", "session/keep.go", []string{
 		"if err := k.compare(ctx, tx); err != nil {\n\t\t\treturn err\n\t\t}", "_ = tx",
