@@ -195,7 +195,7 @@ func TestACommitConflictLeavesTheHandleUsable(t *testing.T) {
 	}
 }
 
-// Servers without transactions replace sessions too.
+// Servers without transactions replace sessions too, and some that know their transactions.
 func TestASettingIsNotLostInSilenceWithItsSession(t *testing.T) {
 	for _, tc := range []struct {
 		profile testserver.Profile
@@ -204,6 +204,8 @@ func TestASettingIsNotLostInSilenceWithItsSession(t *testing.T) {
 		{testserver.SwanLake(), Config{}},
 		{testserver.ClickHouse(), Config{SessionHeader: "x-clickhouse-session-id"}},
 		{testserver.Dremio(), Config{}},
+		{expiring(testserver.Strict()), Config{}},
+		{expiring(testserver.GizmoSQL()), Config{Auth: BasicAuth("ann", "secret")}},
 	} {
 		t.Run(tc.profile.Name, func(t *testing.T) {
 			tc.cfg.MaxSize, tc.cfg.MaxLifetime, tc.cfg.HealthCheck.Interval = 1, -1, -1
@@ -221,6 +223,12 @@ func TestASettingIsNotLostInSilenceWithItsSession(t *testing.T) {
 			})
 		})
 	}
+}
+
+// expiring is a server whose sessions end after an hour, as GizmoSQL's do where that is configured.
+func expiring(p testserver.Profile) testserver.Profile {
+	p.SessionTTL = time.Hour
+	return p
 }
 
 // A server whose answer names another session by its cookie.

@@ -11,7 +11,31 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/effect"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 )
+
+// access says what a call is about to do to its session.
+type access uint8
+
+const (
+	accessRead    access = iota
+	accessChange         // data may be changed
+	accessState          // the handle gets something to lose, besides, which later calls name to the server
+	accessUnnamed        // or which they do not name, such as settings and what text names
+)
+
+// accessOf is what a statement does. What leaves something in the session needs a proof
+// from now on, even if it reads only.
+func accessOf(script sqlscan.Script) access {
+	switch {
+	case len(script.Effects()) > 0:
+		return accessUnnamed
+	case script.ReadOnly():
+		return accessRead
+	default:
+		return accessChange
+	}
+}
 
 // serverName is Flight SQL's code of the server's name in SqlInfo.
 const serverName = 0

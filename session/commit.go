@@ -274,7 +274,7 @@ func (s *SessionHandle) proveAfterCommit(ctx context.Context) error {
 	s.mu.Lock()
 	p := s.mu.proof
 	s.mu.Unlock()
-	if p.state != proofHeld {
+	if p.state != proofHeld || p.trusted {
 		return nil
 	}
 	at := time.Now()

@@ -186,7 +186,7 @@ func TestASettingIsReadOnceAndPutBackOnce(t *testing.T) {
 			must(t, err)
 		}
 		must(t, r.handle.Close())
-		require.Equal(t, []string{"SELECT current_setting('threads')", "SET threads = 1", "SET THREADS = 2", "SET THREADS = '3'", "SELECT current_setting('THREADS')"}, r.conn.Log())
+		require.Equal(t, []string{"Prepare", "SELECT current_setting('threads')", "SET threads = 1", "SET THREADS = 2", "ClosePrepared", "SET THREADS = '3'", "SELECT current_setting('THREADS')"}, r.conn.Log())
 	})
 }
 
@@ -304,7 +304,7 @@ func TestWhatASessionLeavesIsTakenBackInReverse(t *testing.T) {
 		must(t, r.handle.Close())
 		r.reused()
 		log := r.conn.Log()[before:]
-		require.Equal(t, []string{"ClosePrepared", "SetOptions", "Options", searchPathQuery.sql, "DEALLOCATE b", "DROP VIEW IF EXISTS temp.main.v", `DROP TABLE IF EXISTS temp.main."t.1"`, "SET threads = '3'", "SELECT current_setting('threads')"}, log[:len(log)-1])
+		require.Equal(t, []string{"ClosePrepared", "ClosePrepared", "SetOptions", "Options", searchPathQuery.sql, "DEALLOCATE b", "DROP VIEW IF EXISTS temp.main.v", `DROP TABLE IF EXISTS temp.main."t.1"`, "SET threads = '3'", "SELECT current_setting('threads')"}, log[:len(log)-1])
 		r.clean()
 	})
 }

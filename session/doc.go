@@ -57,7 +57,8 @@
 //
 // A server that would confirm the end of a transaction it does not know is found
 // out once (Conn.RejectsUnknownTx). There a handle with anything to lose has a proof
-// of its session, made before: see proof. A session that the server replaces
+// of its session, made before: see proof. Elsewhere one has it that has set something, or
+// made what only text names. A session that the server replaces
 // after it has answered the proof, and before the change or the begin that follows
 // comes, is noticed only by the next call, or after that transaction; behind a COMMIT that was
 // confirmed the proof is compared again.

@@ -228,7 +228,7 @@ func TestAfterAFailureTheSessionIsLookedAtWhereItMayHaveLeftSomething(t *testing
 		"a script, which may have begun a transaction": {"INSERT 1; INSERT 2", nil, refused, []string{"SELECT 1"}},
 		"one statement":                   {"INSERT 1", nil, refused, nil},
 		"one with two rows":               {"UPDATE t SET a = ?", two, refused, nil},
-		"a setting that was not sent":     {"SET threads = 1", nil, unsent, nil},
+		"a setting that was not sent":     {"SET threads = 1", nil, unsent, []string{"ClosePrepared"}},
 		"a script of a server without it": {"INSERT 1; INSERT 2", nil, denied, nil},
 		"a read":                          {"SELECT 1 FROM t", nil, refused, nil},
 		"a script of reads, which may have left nothing": {"SELECT 2; SELECT 3", nil, refused, []string{"SELECT 1"}},

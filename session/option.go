@@ -25,7 +25,7 @@ func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) er
 	}
 	tx := s.txState()
 	c.beforeSend = func(ctx context.Context) error {
-		if err := s.proveSession(ctx, accessState); err != nil {
+		if err := s.proveSession(ctx, accessUnnamed); err != nil {
 			return err
 		}
 		if tx.phase == txAborted && s.namespaceUnverified() {

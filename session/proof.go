@@ -10,7 +10,6 @@ import (
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/eof"
-	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 const (
@@ -24,21 +23,23 @@ const (
 	maxUnprovenPause = 30 * time.Second
 )
 
-// proof shows, on a server that confirms COMMITs of transactions it does not
-// know, that the session is still the one in which the handle has something to
-// lose: a transaction, prepared statements, temporary objects, settings. It is
+// proof shows that the session is still the one in which the handle has something to
+// lose: a transaction, prepared statements, temporary objects, settings. A server that refuses
+// what it does not know needs it for the latter two alone, which no call names. It is
 // a prepared statement that answers with a number nobody else knows. Its handle
 // on the server alone proves nothing: a server that counts them gives the same
 // one to a statement of the session that replaced ours.
 //
-// INVARIANT: it is made before there is anything to lose, and compared before
-// whatever changes data, before every COMMIT and behind one that was confirmed, behind a ROLLBACK
-// whose confirmation is to say that nothing is stored, and before anything else that is sent more
-// than maxProofAge after the last proof.
+// INVARIANT: it is made before there is anything to lose, but for what is first left in a
+// transaction of a server that refuses unknown ones. On others it is compared before
+// whatever changes data, before every COMMIT and behind one that was confirmed, and behind a
+// ROLLBACK whose confirmation is to say that nothing is stored; on all, outside of transactions
+// whose ids are a proof, before what is sent more than maxProofAge after the last proof.
 //
-// SwanLake is such a server: it evicts a session 15 minutes after its last statement has
-// begun, and the next request gets a new one under the same id, without an error. The
-// zero proof is that of a handle that has nothing to lose yet.
+// SwanLake evicts a session 15 minutes after its last statement has begun, and the next
+// request gets a new one under the same id, without an error; so does GizmoSQL, which knows its
+// transactions, after a time that is configured there. The zero proof is that of a handle that
+// has nothing to lose yet.
 type proof struct {
 	state    proofState
 	trusted  bool // the server is known to refuse transactions that it does not know
@@ -51,7 +52,8 @@ type proofState uint8
 
 const (
 	proofUnknown    proofState = iota
-	proofNotNeeded             // the server itself refuses what the session does not know, or the connection watches
+	proofNotNeeded             // the connection watches, or the server refuses what it does not know, and such a statement
+	proofDeferred              // the server refuses what it does not know, and there is nothing else to lose yet
 	proofHeld                  // stmt is there
 	proofImpossible            // the server has refused such a statement
 )
@@ -81,28 +83,6 @@ var errReplaced = fmt.Errorf("%w: %w", backend.ErrSessionLost, backend.ErrSessio
 // replaced.
 var errUnproven = fmt.Errorf("%w: the server may have replaced the session since the last statement was sent %s ago or more, and gives no means to find out", backend.ErrSessionLost, maxUnprovenPause)
 
-// access says what a call is about to do to its session.
-type access uint8
-
-const (
-	accessRead   access = iota
-	accessChange        // data may be changed
-	accessState         // the handle gets something to lose, besides
-)
-
-// accessOf is what a statement does. What leaves something in the session needs a proof
-// from now on, even if it reads only.
-func accessOf(script sqlscan.Script) access {
-	switch {
-	case len(script.Effects()) > 0:
-		return accessState
-	case script.ReadOnly():
-		return accessRead
-	default:
-		return accessChange
-	}
-}
-
 // proveSession makes sure that the session is still the handle's before anything is
 // sent to it. An error of it has the fault of the session or of the connection, or of a
 // refusal, and nothing of the call is sent then. A plain read in a session that was
@@ -120,16 +100,18 @@ func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 	p, tx := s.mu.proof, s.mu.tx
 	mayLose := tx.phase == txOpen || len(s.mu.prepared) > 0 || s.mu.sideEffects.any()
 	s.mu.Unlock()
-	if tx.phase == txNone || p.state != proofNotNeeded { // else the server asks for the transaction's id, which no proof can name
+	if tx.phase == txNone || !p.trusted && p.state != proofNotNeeded { // else the server asks for the transaction's id, which no proof can name
 		if err := s.kept.prove(ctx, n, tx.id); err != nil {
 			return err
 		}
 	}
 	idle := time.Since(p.lastSent)
 	switch {
-	case p.state == proofUnknown && n == accessState:
-		return s.makeProof(ctx)
-	case p.state == proofHeld && (n != accessRead || idle >= maxProofAge):
+	case p.state == proofUnknown && n >= accessState, p.state == proofDeferred && n == accessUnnamed && tx.phase == txNone:
+		return s.makeProof(ctx, n)
+	case p.state == proofHeld && p.trusted && tx.phase != txNone: // its id is the proof, and there is no other
+		return nil
+	case p.state == proofHeld && (n != accessRead && !p.trusted || idle >= maxProofAge):
 		return s.checkProof(ctx, tx.id)
 	case p.state == proofImpossible && mayLose && idle >= maxUnprovenPause:
 		return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: errUnproven}
@@ -160,7 +142,11 @@ func (s *SessionHandle) proveAfterRollback(ctx context.Context) error {
 // needs it. The id is random, so that no other session's statement can answer with it.
 // In a server that takes no such statement only pauses can be watched: see
 // maxUnprovenPause.
-func (s *SessionHandle) makeProof(ctx context.Context) error {
+//
+// A server that refuses what it does not know needs it for what no call names: to an INSERT
+// after a USE it has nothing to refuse. It is asked less often there, since no statement of a
+// transaction runs outside of it.
+func (s *SessionHandle) makeProof(ctx context.Context, n access) error {
 	at := time.Now()
 	trusted, err := s.conn.RejectsUnknownTx(ctx)
 	if err != nil {
@@ -168,14 +154,22 @@ func (s *SessionHandle) makeProof(ctx context.Context) error {
 			return err
 		}
 	}
-	p := proof{state: proofNotNeeded, trusted: err == nil && trusted, lastSent: at}
-	if _, watched := s.conn.(backend.TxWatcher); !p.trusted && !watched {
+	p := proof{trusted: err == nil && trusted, lastSent: at}
+	_, watched := s.conn.(backend.TxWatcher)
+	switch {
+	case watched:
+		p.state = proofNotNeeded
+	case p.trusted && n < accessUnnamed:
+		p.state = proofDeferred
+	default:
 		p.state, p.nonce = proofHeld, rand.Text()
 		p.stmt, err = s.conn.Prepare(ctx, "SELECT '"+p.nonce+"'", backend.Call{})
 		switch {
 		case err == nil:
 		case !backend.FaultIn(err).KeepsConn(), effect.IsPage(err):
 			return noWordOnProof(err)
+		case p.trusted:
+			p.state, p.stmt = proofNotNeeded, nil
 		default:
 			p.state, p.stmt = proofImpossible, nil
 		}

@@ -98,7 +98,7 @@ func TestASessionThatIsGivenUpAsksNothingMoreOfAServerThatRefusesIt(t *testing.T
 		sent := len(c.Log())
 		_ = r.handle.Discard(errors.New("no more"))
 		_ = r.discarded()
-		require.Equal(t, 1, len(c.Log())-sent, "%q", c.Log())
+		require.Equal(t, 2, len(c.Log())-sent, "the proof, and the first setting: %q", c.Log())
 	})
 }
 
@@ -144,7 +144,7 @@ func TestTheAttemptsToRestoreASettingEndWithItsValue(t *testing.T) {
 			_, err := r.handle.Update(t.Context(), "SET threads = 1")
 			must(t, err)
 			tc.conn(c)
-			require.Equal(t, tc.want, r.sent(func() { _ = r.handle.Discard(errors.New("no more")) }), name)
+			require.Equal(t, append([]string{"ClosePrepared"}, tc.want...), r.sent(func() { _ = r.handle.Discard(errors.New("no more")) }), name)
 		})
 	}
 	synctest.Test(t, func(t *testing.T) { // one that had no value
@@ -157,7 +157,7 @@ func TestTheAttemptsToRestoreASettingEndWithItsValue(t *testing.T) {
 		must(t, err)
 		c.settings["fresh"], c.defaults["fresh"] = "x", "y"
 		const look = "SELECT current_setting('fresh')"
-		require.Equal(t, []string{look, "RESET fresh", look, "RESET SESSION fresh", look}, r.sent(func() { _ = r.handle.Discard(errors.New("no more")) }))
+		require.Equal(t, []string{"ClosePrepared", look, "RESET fresh", look, "RESET SESSION fresh", look}, r.sent(func() { _ = r.handle.Discard(errors.New("no more")) }))
 	})
 }
 
@@ -172,7 +172,7 @@ func TestASessionThatIsGivenUpSendsNoMoreThanItMust(t *testing.T) {
 		"as it was":      {ResetAuto, []string{"SET threads = 1", "SET threads = 3"}, []string{"SELECT current_setting('threads')"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			require.Equal(t, tc.want, restored(t, newStateConn(), tc.mode, tc.statements...), name)
+			require.Equal(t, append([]string{"ClosePrepared"}, tc.want...), restored(t, newStateConn(), tc.mode, tc.statements...), name)
 		})
 	}
 }
