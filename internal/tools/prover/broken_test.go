@@ -26,7 +26,7 @@ var broken = []struct {
 		"func(ctx context.Context) error { return s.commit(ctx, tx) }", "func(context.Context) error { return nil }",
 	}},
 	{"settings are not put back", "strict", "session/undo.go", []string{
-		"return s.restoreSetting(ctx, r, before, e.Name, backend.Call{})", "_ = before\n\t\treturn nil",
+		"return s.restoreSetting(ctx, e, d)", "return nil",
 	}},
 	{"a transaction is left open at Close", "swanlake", "session/cleanup.go", []string{"if tx.openOnServer() {", "if false {"}},
 	{"a connection is used again while its statement is cancelled", "swanlake", "session/finish.go", []string{
