@@ -105,10 +105,8 @@ func (k *call) checkComplete() error {
 	if cause := k.rpcErr.Load(); cause != nil {
 		return *cause
 	}
-	for i, e := range k.endpoints {
-		if !e.ended.Load() {
-			return fmt.Errorf("malformed reply: the driver stopped reading before endpoint %d of %d had ended", i+1, len(k.endpoints))
-		}
+	if i := k.unended(); i >= 0 {
+		return k.errStoppedBefore(i)
 	}
 	return nil
 }

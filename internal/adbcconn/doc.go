@@ -40,7 +40,9 @@
 // goroutine at a time, Close included, and the caller waits for that goroutine
 // no longer than its context and 30 ms: a driver that has not returned by then
 // is left to itself, with its connection lost. Whatever it returns later is let
-// go of.
+// go of. Rows, and their end, that come when the context has ended are none, since some
+// drivers leave rows out then. A timeout or cancel of the driver's own says of a change
+// that it may be done.
 //
 // Cancelling is the end of the context. A driver that returns has ended the statement,
 // but that of Flight SQL: its server may run it on, which cannot be seen, so that every

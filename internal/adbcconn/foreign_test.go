@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -27,7 +28,7 @@ type stubborn struct {
 	inside atomic.Int32
 
 	open, query, next, release, closing time.Duration // how long each takes
-	commit, autocommit                  error         // what each fails with
+	begin, commit, autocommit           error         // what each fails with
 
 	getInfo func() (array.RecordReader, error) // nil: the driver has none
 	probed  func()                             // is called at the end of the probe
@@ -36,7 +37,10 @@ type stubborn struct {
 
 	malformed arrow.RecordBatch // of every result and of GetObjects, unless nil
 
+	endsQuietly bool // its readers come to their end, without an error, when the context ends
+
 	opened, closed, released atomic.Int32
+	prepared                 atomic.Int32 // open
 }
 
 // enter marks the driver as entered for d.
@@ -75,7 +79,7 @@ func (c *stubbornConn) SetOption(_, value string) error {
 	if value == adbc.OptionValueEnabled {
 		return c.driver.autocommit
 	}
-	return nil
+	return c.driver.begin
 }
 
 func (c *stubbornConn) GetObjects(context.Context, adbc.ObjectDepth, *string, *string, *string, *string, []string) (array.RecordReader, error) {
@@ -98,15 +102,32 @@ func (c *stubbornConn) Close() error {
 
 type stubbornStatement struct {
 	adbc.Statement
-	driver *stubborn
+	driver   *stubborn
+	prepared bool
 }
 
 func (s *stubbornStatement) SetSqlQuery(string) error { return nil }
-func (s *stubbornStatement) Close() error             { return nil }
+func (s *stubbornStatement) Prepare(context.Context) error {
+	s.driver.prepared.Add(1)
+	s.prepared = true
+	return nil
+}
 
-func (s *stubbornStatement) ExecuteQuery(context.Context) (array.RecordReader, int64, error) {
+func (s *stubbornStatement) GetParameterSchema() (*arrow.Schema, error) {
+	return nil, adbc.Error{Code: adbc.StatusNotImplemented}
+}
+
+func (s *stubbornStatement) Close() error {
+	if s.prepared {
+		require.Equal(s.driver.t, s.driver.opened.Load(), s.driver.closed.Load()+1, "before its connection")
+		s.driver.prepared.Add(-1)
+	}
+	return nil
+}
+
+func (s *stubbornStatement) ExecuteQuery(ctx context.Context) (array.RecordReader, int64, error) {
 	s.driver.enter(s.driver.query)
-	rows, err := s.driver.rows()
+	rows, err := s.driver.rows(ctx)
 	return rows, -1, err
 }
 
@@ -116,27 +137,31 @@ func (s *stubbornStatement) ExecutePartitions(context.Context) (*arrow.Schema, a
 	return nil, adbc.Partitions{NumPartitions: 1, PartitionIDs: [][]byte{nil}}, -1, nil
 }
 
-func (c *stubbornConn) ReadPartition(context.Context, []byte) (array.RecordReader, error) {
-	return c.driver.rows()
+func (c *stubbornConn) ReadPartition(ctx context.Context, _ []byte) (array.RecordReader, error) {
+	return c.driver.rows(ctx)
 }
 
-func (s *stubborn) rows() (array.RecordReader, error) {
+func (s *stubborn) rows(ctx context.Context) (array.RecordReader, error) {
 	batch := s.malformed
 	if batch == nil {
 		batch = int64s(1, 2, 3)
 		defer batch.Release()
 	}
 	rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
-	return &stubbornRows{rows, s}, err
+	return &stubbornRows{rows, s, ctx}, err
 }
 
 type stubbornRows struct {
 	array.RecordReader
 	driver *stubborn
+	ctx    context.Context //nolint:containedctx // of the query
 }
 
 func (r *stubbornRows) Next() bool {
 	r.driver.enter(r.driver.next)
+	if r.driver.endsQuietly && r.ctx.Err() != nil {
+		return false
+	}
 	return r.RecordReader.Next()
 }
 
@@ -192,6 +217,81 @@ func TestADriverThatIgnoresItsContextHoldsUpNobody(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		require.Equal(t, released+1, d.released.Load(), "what came late is let go of")
 	})
+}
+
+// Drivers free a statement by its Close alone, and some do not close a connection that has one.
+func TestTheStatementsOfALostForeignConnectionAreClosed(t *testing.T) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
+		first, err := c.Prepare(t.Context(), "q", backend.Call{})
+		require.NoError(t, err)
+		_, err = c.Prepare(t.Context(), "q", backend.Call{})
+		require.NoError(t, err)
+		require.EqualValues(t, 2, d.prepared.Load())
+		d.query = time.Minute
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = c.Query(ctx, "q", backend.Call{})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, first.Close(t.Context()), backend.ErrSessionLost)
+		_ = c.Close()
+		time.Sleep(2 * time.Minute)
+		require.Zero(t, d.prepared.Load())
+		require.NoError(t, first.Close(t.Context()))
+	})
+}
+
+// A transaction may be open then, which would take in what the next borrower stores.
+func TestATransactionThatMayHaveBegunCostsAForeignConnection(t *testing.T) {
+	for err, lost := range map[error]bool{
+		&adbc.Error{Code: adbc.StatusTimeout, Msg: "no answer in time"}:              true,
+		&adbc.Error{Code: adbc.StatusCancelled, Msg: "stopped"}:                      true,
+		context.DeadlineExceeded:                                                     true,
+		&adbc.Error{Code: adbc.StatusInternal, Msg: "broken"}:                        true,
+		&adbc.Error{Code: adbc.StatusIO, Msg: "gone"}:                                true,
+		&adbc.Error{Code: adbc.StatusNotImplemented, Msg: "no transactions"}:         false,
+		&adbc.Error{Code: adbc.StatusInvalidState, Msg: "the database is read only"}: false,
+	} {
+		withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
+			d.begin = err
+			h := session.New(c, &session.Policy{OwnerContext: t.Context()}, func(error) {})
+			got := h.BeginTransaction(t.Context())
+			require.ErrorIs(t, got, err)
+			require.Equal(t, lost, errors.Is(got, backend.ErrSessionLost), "%v", got)
+			_ = h.Close()
+		})
+	}
+}
+
+// Drivers stop reading when the context ends, and tell an end then, or leave a batch out.
+func TestRowsEndWithTheContextOfTheirCallByAnError(t *testing.T) {
+	for name, tc := range map[string]struct {
+		want error
+		end  func(c backend.Conn, cancel context.CancelFunc)
+	}{
+		"the caller leaves":        {context.Canceled, func(_ backend.Conn, cancel context.CancelFunc) { cancel() }},
+		"the connection is closed": {backend.ErrSessionLost, func(c backend.Conn, _ context.CancelFunc) { go func() { _ = c.Close() }() }},
+	} {
+		for _, quietly := range []bool{true, false} {
+			withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
+				d.endsQuietly, d.next = quietly, 10*time.Millisecond
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				rows, err := c.Query(ctx, "q", backend.Call{})
+				require.NoError(t, err)
+				defer rows.Close()
+				time.AfterFunc(time.Millisecond, func() { tc.end(c, cancel) })
+				_, err = rows.Next()
+				require.ErrorIs(t, err, tc.want, name)
+			})
+			withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
+				d.endsQuietly, d.next = quietly, 10*time.Millisecond
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				time.AfterFunc(time.Millisecond, func() { tc.end(c, cancel) })
+				require.ErrorIs(t, c.Ping(ctx), tc.want, "%s: the server has not answered", name)
+			})
+		}
+	}
 }
 
 func TestAReaderThatIgnoresItsContextHoldsUpNobody(t *testing.T) {

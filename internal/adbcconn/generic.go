@@ -54,6 +54,10 @@ type GenericConn struct {
 	// the connection is closed. They are accessed with driverLock held.
 	readers map[*genericRows]struct{}
 
+	// prepared are the statements that their owners have not closed. Where they could not, the
+	// connection having been lost, Close does. They are accessed with driverLock held.
+	prepared map[*genericPrepared]struct{}
+
 	// currentProof and firstProof are the handles that watch over the open
 	// transaction of a Flight SQL driver; see beginProofs. They are accessed with
 	// driverLock held.
@@ -92,7 +96,7 @@ var (
 func OpenGeneric(ctx context.Context, db adbc.Database, cfg GenericConfig) (backend.Conn, error) {
 	cfg.Target, cfg.ProbeSQL = cmp.Or(cfg.Target, "adbc"), cmp.Or(cfg.ProbeSQL, "SELECT 1")
 	cfg.CloseTimeout = cmp.Or(max(0, cfg.CloseTimeout), 5*time.Second)
-	c := &GenericConn{cfg: cfg, driverLock: make(chan struct{}, 1), readers: map[*genericRows]struct{}{}}
+	c := &GenericConn{cfg: cfg, driverLock: make(chan struct{}, 1), readers: map[*genericRows]struct{}{}, prepared: map[*genericPrepared]struct{}{}}
 	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	t, err := c.begin(ctx, "Open")
 	if err != nil {
@@ -141,7 +145,10 @@ func isFlightSQL(ctx context.Context, cn adbc.Connection) (bool, error) {
 		return false, err
 	}
 	defer info.Release()
-	for info.Next() {
+	for {
+		if more, err := hasNext(ctx, info); !more {
+			return false, err
+		}
 		value, ok := info.RecordBatch().Column(1).(*array.DenseUnion)
 		for i := 0; ok && i < value.Len(); i++ {
 			if strings.Contains(value.ValueStr(i), "Flight SQL") {
@@ -149,7 +156,6 @@ func isFlightSQL(ctx context.Context, cn adbc.Connection) (bool, error) {
 			}
 		}
 	}
-	return false, info.Err()
 }
 
 // Lost is part of backend.Conn. The reason is the owner's Close, a driver that
@@ -175,7 +181,7 @@ var errClosed = errors.New("closed by its owner")
 // Close is part of backend.Conn. It returns within Config.CloseTimeout; a
 // driver that takes longer closes behind it, and one that never returns from a
 // call is never closed. It waits for the call that is in the driver, which was
-// cut, then releases what is open, ends the transaction and closes. Later calls
+// cut, then releases and closes what is open, ends the transaction and closes. Later calls
 // return what the first has returned.
 func (c *GenericConn) Close() error {
 	c.closeOnce.Do(func() {
@@ -185,6 +191,7 @@ func (c *GenericConn) Close() error {
 			for r := range c.readers {
 				c.containDriver(r.release)
 			}
+			c.closePrepared()
 			c.containDriver(c.rollBackBeforeClose)
 			done <- callback.Isolate(theDriver, c.cn.Close)
 		})
@@ -200,6 +207,18 @@ func (c *GenericConn) Close() error {
 		}
 	})
 	return c.closeErr
+}
+
+// closePrepared closes the statements that are open, which drivers want before the end of their
+// connection. The Flight SQL driver would make a round trip for each, on a transport that it
+// might dial for it; its server ends them with the session. The caller holds driverLock.
+func (c *GenericConn) closePrepared() {
+	if c.isFlightSQL {
+		return
+	}
+	for p := range c.prepared {
+		c.containDriver(func() { _ = p.closeStatement() })
+	}
 }
 
 // newError makes an error of this connection. It says nothing of Unsent.
@@ -240,10 +259,11 @@ func (t *driverCall) runProbe() error {
 			return err
 		}
 		defer rows.release()
-		for rows.reader.Next() {
-			continue
+		for {
+			if more, err := hasNext(ctx, rows.reader); !more {
+				return err
+			}
 		}
-		return rows.reader.Err()
 	})
 	if backend.FaultIn(err) == backend.FaultStatement {
 		return nil

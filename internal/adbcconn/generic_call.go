@@ -9,6 +9,7 @@ import (
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
@@ -173,12 +174,25 @@ func (t *driverCall) wrapError(stage backend.Stage, err error) error {
 	case c.Lost() != nil:
 		return t.lostError(stage, e.Err)
 	case e.Fault == backend.FaultContext && c.opened.Load():
-		e.Fault = backend.FaultStatement // the server's own doing
+		e.Fault, e.Err = backend.FaultStatement, endedByServer(e.Err)
 	case e.Fault == backend.FaultTransport && c.opened.Load():
 		c.markLost(e.Err)
 		return t.lostError(stage, nil)
 	}
 	return e
+}
+
+// endedByServer is err, the end of a context that is nobody's here, with the status that a server would
+// give: what was asked for may have been done (effect.Of).
+func endedByServer(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	code := codes.Canceled
+	if errors.Is(err, context.DeadlineExceeded) {
+		code = codes.DeadlineExceeded
+	}
+	return WithCause(err, status.Error(code, err.Error()))
 }
 
 // lostError is the error of a call whose connection has ended.

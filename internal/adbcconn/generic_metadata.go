@@ -65,7 +65,7 @@ func (c *GenericConn) catalogue(ctx context.Context, req backend.MetadataRequest
 	defer flattener.Release()
 	var validator flightconn.Validator
 	for {
-		batch, err := nextChecked(tree, &validator)
+		batch, err := nextChecked(ctx, tree, &validator)
 		if err != nil {
 			return nil, err
 		}

@@ -50,6 +50,7 @@ func (c *GenericConn) Prepare(ctx context.Context, sql string, call backend.Call
 			return nil, err
 		}
 		p := &genericPrepared{conn: c, sql: sql, call: call, stmt: stmt}
+		c.prepared[p] = struct{}{}
 		if schema, err := stmt.GetParameterSchema(); err == nil {
 			p.params = schema // else the server did not tell
 		}
@@ -57,7 +58,7 @@ func (c *GenericConn) Prepare(ctx context.Context, sql string, call backend.Call
 			p.rows = preparedResultSchema(ctx, stmt)
 		}
 		return p, nil
-	}, func(p *genericPrepared) { _ = p.stmt.Close() })
+	}, func(p *genericPrepared) { _ = p.closeStatement() })
 	if err != nil {
 		return nil, err
 	}
@@ -133,9 +134,18 @@ func (p *genericPrepared) Update(ctx context.Context, params arrow.RecordBatch, 
 	return t.update(p.bound(params, call))
 }
 
+// closeStatement closes the driver's statement, once. The caller holds driverLock.
+func (p *genericPrepared) closeStatement() error {
+	if _, open := p.conn.prepared[p]; !open {
+		return nil
+	}
+	delete(p.conn.prepared, p)
+	return p.stmt.Close()
+}
+
 // Close is part of backend.Prepared. Later calls do nothing. In a watched
 // transaction a refusal may mean that the session was replaced
-// (verifyAfterRefusal).
+// (verifyAfterRefusal). On a connection that is lost the statement is left to its Close.
 func (p *genericPrepared) Close(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil
@@ -145,5 +155,5 @@ func (p *genericPrepared) Close(ctx context.Context) error {
 		return err
 	}
 	defer t.end()
-	return doInDriver(t, backend.StageClose, func(context.Context) error { return p.conn.verifyAfterRefusal(p.stmt.Close()) })
+	return doInDriver(t, backend.StageClose, func(context.Context) error { return p.conn.verifyAfterRefusal(p.closeStatement()) })
 }

@@ -1,6 +1,7 @@
 package adbcconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,11 +136,21 @@ func (t *driverCall) openStream(open func(context.Context) (*genericRows, error)
 	return newStream(source), nil
 }
 
+// hasNext reports whether a driver's reader has another batch. Drivers stop reading when the
+// context of the call ends: some tell a regular end then, or go on behind what they have dropped.
+// What comes behind the end of ctx, which is that context, is neither a batch nor the end.
+func hasNext(ctx context.Context, reader array.RecordReader) (bool, error) {
+	if reader.Next() && ctx.Err() == nil {
+		return true, nil
+	}
+	return false, cmp.Or(reader.Err(), ctx.Err())
+}
+
 // nextChecked is the next batch of a driver's reader, or nil at its end. Each is
 // checked, as in connSource: a driver may hand on what its server sent.
-func nextChecked(reader array.RecordReader, validator *flightconn.Validator) (arrow.RecordBatch, error) {
-	if !reader.Next() {
-		return nil, reader.Err()
+func nextChecked(ctx context.Context, reader array.RecordReader, validator *flightconn.Validator) (arrow.RecordBatch, error) {
+	if more, err := hasNext(ctx, reader); !more {
+		return nil, err
 	}
 	batch := reader.RecordBatch()
 	return batch, validator.Check(batch)
@@ -158,8 +169,8 @@ func (r *genericSource) schema() *arrow.Schema { return r.rows.reader.Schema() }
 // until the following next, and must not be used after release. No batch and no
 // error is the end.
 func (r *genericSource) next() (arrow.RecordBatch, error) {
-	batch, err := runInDriver(r.call, backend.StageFetch, func(context.Context) (arrow.RecordBatch, error) {
-		batch, err := nextChecked(r.rows.reader, &r.validator)
+	batch, err := runInDriver(r.call, backend.StageFetch, func(ctx context.Context) (arrow.RecordBatch, error) {
+		batch, err := nextChecked(ctx, r.rows.reader, &r.validator)
 		return batch, r.call.conn.verifyAfterRefusal(err)
 	}, nil)
 	if batch == nil && err == nil {

@@ -1,6 +1,7 @@
 package adbcconn
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,4 +242,44 @@ func TestNoRowIsGivenOutBehindOneThatTheDriverHasPassedOver(t *testing.T) {
 		require.Equal(t, []int64{0}, got)
 		require.ErrorIs(t, err, flightconn.ErrSchemaMismatch)
 	})
+}
+
+// A batch that comes beside the end of the context is dropped by the driver's reader, which then
+// would give out what it has of the next endpoint.
+func TestNoRowIsGivenOutBehindOneThatIsDroppedAtTheEndOfTheCall(t *testing.T) {
+	for want, end := range map[error]func(c backend.Conn, cancel context.CancelFunc){
+		context.Canceled:       func(_ backend.Conn, cancel context.CancelFunc) { cancel() },
+		backend.ErrSessionLost: func(c backend.Conn, _ context.CancelFunc) { _ = c.Close() },
+	} {
+		for range 20 { // it is left to chance whether a message is received behind the end
+			const batches = 20 // more than the driver holds of an endpoint
+			f := &fake{info: endpointsOf(2, true)}
+			f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+				schema := int64s().Schema()
+				w := flight.NewRecordWriter(s, ipc.WithSchema(schema))
+				for i := range int64(batches) {
+					batch := int64s(int64(ticket.GetTicket()[0])*batches + i)
+					err := w.Write(batch)
+					batch.Release()
+					if err != nil {
+						return err
+					}
+				}
+				return w.Close()
+			}
+			withFake(t, f, func(t *testing.T, c backend.Conn) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s, err := c.Query(ctx, "q", backend.Call{})
+				require.NoError(t, err)
+				synctest.Wait()
+				end(c, cancel)
+				got, err := ints(t, s)
+				require.ErrorIs(t, err, want)
+				for i, v := range got {
+					require.EqualValues(t, i, v, "%v, %v", got, err)
+				}
+			})
+		}
+	}
 }

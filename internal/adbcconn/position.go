@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // position is how far a result was given out: so many batches of an endpoint, and all those
@@ -26,7 +27,7 @@ func (k *call) advance(p *position) error {
 	}
 	for p.endpoint < len(k.endpoints) && p.batches == k.endpoints[p.endpoint].batches.Load() { // it is of a later endpoint
 		if !k.endpoints[p.endpoint].ended.Load() {
-			return fmt.Errorf("malformed reply: the driver stopped reading before endpoint %d of %d had ended", p.endpoint+1, len(k.endpoints))
+			return k.errStoppedBefore(p.endpoint)
 		}
 		*p = position{endpoint: p.endpoint + 1}
 	}
@@ -35,16 +36,26 @@ func (k *call) advance(p *position) error {
 }
 
 // readerFailure is what the driver's reader of several endpoints has failed with itself, such as a schema that
-// is not that of the others. It ends the context of its streams for it, and leaves what they have been given
-// since.
+// is not that of the others, or has been cut by. The context of its streams ends with it, and the reader leaves
+// what they have been given since. That context ends too when all have been read, and nothing was left then.
 func (k *call) readerFailure() error {
 	ctx := k.readerCtx.Load()
 	if ctx == nil {
 		return nil
 	}
 	cause := context.Cause(*ctx)
-	if errors.Is(cause, context.Canceled) { // so it ends when all have been read, too
+	if errors.Is(cause, context.Canceled) && k.unended() < 0 {
 		return nil
 	}
 	return cause
+}
+
+// unended is the first endpoint that the server has not ended with the status OK, or -1.
+func (k *call) unended() int {
+	return slices.IndexFunc(k.endpoints, func(e *endpoint) bool { return !e.ended.Load() })
+}
+
+// errStoppedBefore says that the driver's reader left an endpoint without an error.
+func (k *call) errStoppedBefore(endpoint int) error {
+	return fmt.Errorf("malformed reply: the driver stopped reading before endpoint %d of %d had ended", endpoint+1, len(k.endpoints))
 }
