@@ -65,6 +65,12 @@ type oddStmt struct {
 
 func (d *oddDriver) fault(f string, a ...any) { d.wrong = append(d.wrong, fmt.Sprintf(f, a...)) }
 
+func (d *oddDriver) setCalm(calm bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calm = calm
+}
+
 // enter is a call of the driver on c. undone is what it fails with instead of doing anything, done what it
 // fails with although it is done.
 func (d *oddDriver) enter(ctx context.Context, c *oddConn, what string) (undone, done error) {
@@ -254,7 +260,7 @@ func (s *oddStmt) run(ctx context.Context) (n int, err error) {
 	case "SET":
 		c.dirtyBy = who
 	case "INSERT":
-		v, _ := strconv.Atoi(strings.Trim(arg, "INTO t VALUES ()"))
+		v, _ := strconv.Atoi(strings.Trim(arg, "INTO VALUESt()"))
 		values := []int{v}
 		if s.bound != nil {
 			values = nil
@@ -294,7 +300,7 @@ var oddSchema = arrow.NewSchema([]arrow.Field{{Name: "v", Type: arrow.PrimitiveT
 // oddRows are the numbers from 0 to n, three to a batch.
 type oddRows struct {
 	c       *oddConn
-	ctx     context.Context //nolint:containedctx // of the query
+	ctx     context.Context // of the query
 	n, at   int
 	atEnd   int // what an end of the context is: 0, the end of the rows; 1, that of a batch; 2, nothing
 	err     error
@@ -492,11 +498,11 @@ func (c *oddCaller) inTx(ctx context.Context, s *flightpool.SessionHandle) {
 		}
 	}
 	commit := c.rng.IntN(4) > 0
-	end, stop := s.Rollback, func() {}
+	end := s.Rollback
 	if commit {
 		end = s.Commit
 	}
-	ctx, stop = c.ctx(context.WithoutCancel(ctx))
+	ctx, stop := c.ctx(context.WithoutCancel(ctx))
 	defer stop()
 	err := end(ctx)
 	var e *flightpool.Error
@@ -579,7 +585,7 @@ func playOdd(t *testing.T, seed uint64) {
 		p, err := New(t.Context(), d, flightpool.Config{MaxSize: 3, Leases: budget, CloseTimeout: time.Second,
 			DefaultQueryTimeout: []time.Duration{0, 2 * time.Second}[rng.IntN(2)]})
 		require.NoError(t, err)
-		d.calm = false
+		d.setCalm(false)
 		w := &oddScene{p: p, d: d, least: map[int]int{}, most: map[int]int{}}
 		var callers sync.WaitGroup
 		for i := range 3 {
@@ -611,9 +617,7 @@ func playOdd(t *testing.T, seed uint64) {
 				}
 			}
 		}
-		d.mu.Lock()
-		d.calm = true
-		d.mu.Unlock()
+		d.setCalm(true)
 		time.Sleep(time.Minute)
 		for _, c := range p.Connections() {
 			if c.OnLoan {

@@ -154,7 +154,7 @@ func (s *stubborn) rows(ctx context.Context) (array.RecordReader, error) {
 type stubbornRows struct {
 	array.RecordReader
 	driver *stubborn
-	ctx    context.Context //nolint:containedctx // of the query
+	ctx    context.Context // of the query
 }
 
 func (r *stubbornRows) Next() bool {
