@@ -122,12 +122,12 @@ func (t tokenSigner) sign(ctx context.Context) (string, error) {
 	if t.credentials == nil {
 		return "", errors.New("there are none")
 	}
-	credentials, err := t.credentials.Retrieve(ctx)
+	credentials, err := t.retrieve(ctx)
 	if err != nil {
 		return "", err
 	}
-	if credentials.Expired() {
-		return "", fmt.Errorf("those of access key %q have expired at %v", credentials.AccessKeyID, credentials.Expires)
+	if expireWithin(credentials, time.Second) { // a token lasts for whole seconds
+		return "", fmt.Errorf("those of access key %q expire at %v", credentials.AccessKeyID, credentials.Expires)
 	}
 	// What is signed with must be what was looked at.
 	fixed := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return credentials, nil })
@@ -136,6 +136,26 @@ func (t tokenSigner) sign(ctx context.Context) (string, error) {
 		generate = auth.GenerateDBConnectAdminAuthToken
 	}
 	return generate(ctx, t.host, t.region, fixed, func(o *auth.TokenOptions) { o.ExpiresIn = t.lifetime })
+}
+
+// renewBefore is how long before their end credentials are asked for anew: a token ends with
+// them, and an open takes its time.
+const renewBefore = 5 * time.Second
+
+// expireWithin says whether credentials have so little time left.
+func expireWithin(c aws.Credentials, d time.Duration) bool {
+	return c.CanExpire && time.Until(c.Expires) < d
+}
+
+// retrieve gives the cache's credentials, or new ones in the last moments of those.
+func (t tokenSigner) retrieve(ctx context.Context) (aws.Credentials, error) {
+	credentials, err := t.credentials.Retrieve(ctx)
+	cache, cached := t.credentials.(*aws.CredentialsCache)
+	if err != nil || !cached || !expireWithin(credentials, renewBefore) {
+		return credentials, err
+	}
+	cache.Invalidate()
+	return cache.Retrieve(ctx)
 }
 
 // credentialsLimit is how long Config.Credentials may take for one answer. The

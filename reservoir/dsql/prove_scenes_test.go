@@ -392,6 +392,7 @@ func (p *prover) whole(ctx context.Context, c *dsql.Cluster, size int) {
 			held = append(held, conn)
 			continue
 		}
+		time.Sleep(time.Millisecond) // it may fail at once
 		require.True(p.t, time.Now().Before(end), "%d of %d: %v: %+v", len(held), size, err, c.Stats())
 	}
 	for _, conn := range held {

@@ -32,6 +32,9 @@ type prover struct {
 	mu   sync.Mutex
 	next int
 	told map[int]error // what was said of each change; nil: made
+	// together are changes of which all are stored, or none.
+	together [][]int
+	virtual  bool // time is
 }
 
 var (

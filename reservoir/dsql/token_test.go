@@ -57,3 +57,36 @@ func TestCredentialsAreResolvedOnceAndAgainWhenTheyExpire(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, resolved)
 }
+
+// Opens in the last moments of credentials have new ones, and so tokens that last as long as an open.
+func TestCredentialsThatAreAboutToExpireSignNoToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lasts, asked := 20*time.Minute, 0
+		account, err := awsConfig(t.Context(), Config{Region: "us-east-1", Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			asked++
+			return aws.Credentials{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret", CanExpire: true, Expires: time.Now().Add(lasts)}, nil
+		})})
+		require.NoError(t, err)
+		tokens := tokenSigner{someHost, "us-east-1", "admin", 15 * time.Minute, account.Credentials}
+		valid := func() time.Duration {
+			token, err := tokens.sign(t.Context())
+			require.NoError(t, err)
+			parsed, err := url.Parse("https://" + token)
+			require.NoError(t, err)
+			valid, err := time.ParseDuration(parsed.Query().Get("X-Amz-Expires") + "s")
+			require.NoError(t, err)
+			return valid
+		}
+		require.Equal(t, 15*time.Minute, valid())
+		time.Sleep(lasts - renewBefore - time.Second)
+		require.Equal(t, renewBefore+time.Second, valid())
+		require.Equal(t, 1, asked)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 15*time.Minute, valid())
+		require.Equal(t, 2, asked)
+		lasts = 500 * time.Millisecond
+		time.Sleep(20*time.Minute - renewBefore + time.Millisecond)
+		_, err = tokens.sign(t.Context())
+		require.ErrorContains(t, err, "expire at", "a token that has expired when it is made")
+	})
+}
