@@ -33,8 +33,9 @@ type prover struct {
 	next int
 	told map[int]error // what was said of each change; nil: made
 	// together are changes of which all are stored, or none.
-	together [][]int
-	virtual  bool // time is
+	together   [][]int
+	virtual    bool // time is
+	ownCancels bool // nothing else cancels a statement
 }
 
 var (
@@ -54,6 +55,10 @@ func (p *prover) change() int {
 func (p *prover) tell(id int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	var pg *pgconn.PgError
+	if p.ownCancels && errors.As(err, &pg) && pg.Code == "57014" && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		assert.Fail(p.t, "cancelled for the context of another statement", "change %d: %v", id, err)
+	}
 	p.told[id] = err
 }
 

@@ -43,10 +43,15 @@ func (p *prover) several(r *rand.Rand) (ids []int, keys []int) {
 		ids = append(ids, p.change())
 		keys = append(keys, r.IntN(3))
 	}
+	return ids, keys
+}
+
+// joint says that of these changes all are stored, or none. Of a transaction that was committed
+// although one of its statements had failed before it was sent, a part may be.
+func (p *prover) joint(ids []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.together = append(p.together, ids)
-	return ids, keys
 }
 
 func (p *prover) tellAll(ids []int, err error) {
@@ -84,10 +89,12 @@ var wild = map[string]func(p *prover, ctx context.Context, r *rand.Rand){
 			p.uncommitted(ids, ended)
 			return
 		}
+		p.joint(ids)
 		p.tellAll(ids, committed(ended))
 	},
 	"several changes, again after conflicts": func(p *prover, ctx context.Context, r *rand.Rand) {
 		ids, keys := p.several(r)
+		p.joint(ids)
 		err := p.pool.InTx(ctx, func(tx pgx.Tx) error {
 			for i, id := range ids {
 				if _, err := tx.Exec(ctx, proveTouch, keys[i]); err != nil {
@@ -132,10 +139,12 @@ var wild = map[string]func(p *prover, ctx context.Context, r *rand.Rand){
 			p.uncommitted(ids, ended)
 			return
 		}
+		p.joint(ids)
 		p.tellAll(ids, committed(ended))
 	},
 	"sql, several changes again after conflicts": func(p *prover, ctx context.Context, r *rand.Rand) {
 		ids, keys := p.several(r)
+		p.joint(ids)
 		err := dsql.InTx(ctx, p.db, nil, func(tx *sql.Tx) error {
 			for i, id := range ids {
 				if _, err := tx.ExecContext(ctx, proveTouch, keys[i]); err != nil {
@@ -151,6 +160,7 @@ var wild = map[string]func(p *prover, ctx context.Context, r *rand.Rand){
 	},
 	"an end of its own in InTx": func(p *prover, ctx context.Context, r *rand.Rand) {
 		ids, _ := p.several(r)
+		p.joint(ids)
 		how, fails := r.IntN(4), r.IntN(2) == 0
 		err := p.pool.InTx(ctx, func(tx pgx.Tx) error {
 			for _, id := range ids {
@@ -165,7 +175,9 @@ var wild = map[string]func(p *prover, ctx context.Context, r *rand.Rand){
 			case 1:
 				err = tx.Rollback(ctx)
 			case 2:
-				err = tx.Commit(context.WithoutCancel(ctx))
+				long, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*time.Second)
+				defer cancel()
+				err = tx.Commit(long)
 			case 3:
 				_, err = tx.Exec(ctx, "rollback")
 			}
@@ -182,6 +194,7 @@ var wild = map[string]func(p *prover, ctx context.Context, r *rand.Rand){
 	},
 	"a batch of many": func(p *prover, ctx context.Context, r *rand.Rand) {
 		ids, _ := p.several(r)
+		p.joint(ids)
 		b := &pgx.Batch{}
 		for _, id := range ids {
 			b.Queue(proveInsert, id)
@@ -518,7 +531,7 @@ func TestNoMessageThatIsLostBreaksWhatCallersAreTold(t *testing.T) {
 			for began := time.Now(); worlds == 0 || time.Since(began) < limit/2 && !t.Failed(); worlds++ {
 				t.Run(fmt.Sprint(seed+uint64(worlds)), func(t *testing.T) {
 					play := func(t *testing.T) {
-						w := &world{prover: &prover{t: t, told: map[int]error{}, virtual: virtual}}
+						w := &world{prover: &prover{t: t, told: map[int]error{}, virtual: virtual, ownCancels: true}}
 						w.run(t, seed+uint64(worlds))
 					}
 					if virtual {

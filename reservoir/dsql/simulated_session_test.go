@@ -333,7 +333,7 @@ func (c *simSession) describe(query string, portal bool) {
 }
 
 func (c *simSession) someError() simError {
-	codes := []string{"40001", "OC000", "OC001", "XX000", "53000", "42501", "57014", "54000"}
+	codes := []string{"40001", "OC000", "OC001", "XX000", "53000", "42501", "54000"}
 	c.count("error")
 	if c.n(4) == 0 {
 		return simError{[]string{"57P01", "XX000", "08006"}[c.n(3)], true}
@@ -514,7 +514,7 @@ func (c *simSession) handleCopy(m simMessage) bool {
 		return true
 	case 'f':
 		c.copying = false
-		ok := c.error(simError{code: "57014"})
+		ok := c.error(simError{code: "22P04"}) // 57014 is for those that are cancelled here
 		c.skip = false
 		return ok && c.sync()
 	case 'c':
