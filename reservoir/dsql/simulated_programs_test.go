@@ -336,6 +336,9 @@ func (w *world) config(r *rand.Rand) dsql.Config {
 		mode := modes[r.IntN(3)]
 		c.Pgx = func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = mode }
 	}
+	if !c.OnDemand && r.IntN(6) == 0 {
+		c.NoWait, c.BadConnWhenEmpty = true, r.IntN(2) == 0
+	}
 	if w.virtual {
 		c.ReplaceAfter, c.MaxLifetime = time.Duration(5+r.IntN(40))*time.Minute, 59*time.Minute
 	}
@@ -400,9 +403,9 @@ func (w *world) run(t *testing.T, seed uint64) {
 	var err error
 	w.c, err = dsql.NewCluster(t.Context(), cfg)
 	require.NoError(t, err)
-	w.pool, err = w.c.NewPool(dsql.View{})
+	w.pool, err = w.c.NewPool(dsql.View{Reserve: r.IntN(w.size)})
 	require.NoError(t, err)
-	w.db, err = w.c.OpenDB(dsql.View{})
+	w.db, err = w.c.OpenDB(dsql.View{Max: 1 + r.IntN(w.size)})
 	require.NoError(t, err)
 	w.closing = r.IntN(4) == 0
 	programs := maps.Clone(steps)

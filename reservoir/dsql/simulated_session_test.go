@@ -2,6 +2,7 @@ package dsql_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -11,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"crypto/tls"
 
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -164,7 +163,7 @@ func (c *simSession) sleep(d time.Duration) (canceled bool) {
 	}
 }
 
-// broken may break the connection off here.
+// breaksOff may break the connection off here.
 func (c *simSession) breaksOff(where string) bool {
 	if !c.fails() {
 		return false

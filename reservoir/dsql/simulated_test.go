@@ -163,7 +163,7 @@ var discardLogger = slog.New(slog.DiscardHandler)
 // serve is one connection from its first byte.
 func (s *simulated) serve(raw net.Conn) {
 	defer func() { _ = raw.Close() }()
-	code, body, err := readSimStartup(raw)
+	code, _, err := readSimStartup(raw)
 	if err != nil || code != 80877103 {
 		return
 	}
@@ -171,7 +171,8 @@ func (s *simulated) serve(raw net.Conn) {
 		return
 	}
 	conn := tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{s.cert}, MinVersion: tls.VersionTLS12})
-	if code, body, err = readSimStartup(conn); err != nil {
+	code, body, err := readSimStartup(conn)
+	if err != nil {
 		return
 	}
 	if code == 80877102 {
