@@ -127,7 +127,7 @@ func (t tokenSigner) sign(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if expireWithin(credentials, time.Second) { // a token lasts for whole seconds
-		return "", fmt.Errorf("those of access key %q expire at %v", credentials.AccessKeyID, credentials.Expires)
+		return "", fmt.Errorf("those of access key %q have expired, or are about to: at %v", credentials.AccessKeyID, credentials.Expires)
 	}
 	// What is signed with must be what was looked at.
 	fixed := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return credentials, nil })

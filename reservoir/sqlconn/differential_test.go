@@ -380,9 +380,11 @@ func (p *twinProgram) step() {
 	case n == 13 && p.tx != nil:
 		p.keep(p.tx.QueryContext(ctx, "tx query", args...)) //nolint:sqlclosecheck // at the end
 	case n == 14 && p.tx != nil:
+		p.closeAllButOne()
 		p.tell("commit: %v", p.tx.Commit())
 		p.tx = nil
 	case n == 15 && p.tx != nil:
+		p.closeAllButOne()
 		p.tell("rollback: %v", p.tx.Rollback())
 		p.tx = nil
 	case n == 16 && p.r.IntN(3) == 0:
@@ -392,6 +394,14 @@ func (p *twinProgram) step() {
 		p.read(rows, n)
 	}
 	synctest.Wait()
+}
+
+// closeAllButOne closes rows before a transaction ends: database/sql closes those that are left on
+// goroutines of their own, in no order.
+func (p *twinProgram) closeAllButOne() {
+	for _, rows := range p.rows[min(1, len(p.rows)):] {
+		p.tell("close: %v, err %v", rows.Close(), rows.Err())
+	}
 }
 
 // read reads of rows.
