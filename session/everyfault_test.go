@@ -677,6 +677,8 @@ var programs = map[string][]step{
 	"a pause and then a ping":      {update("SET threads = 1"), pause, ping, query("SELECT 2", 2)},
 	"a pause and then a catalogue": {begins, insertOne, pause, catalogue, query("SELECT 2", 2), commits},
 	"a pause and then options":     {preparedKept, pause, options, query("SELECT 2", 2)},
+	"a statement, then a setting":  {prepareFirst, runFirst, pause, update("SET threads = 1"), runFirst, insertOne},
+	"a pause behind a transaction": {begins, update("SET threads = 1"), insertOne, commits, query("SELECT 2", 2), pause, insertOne, query("SELECT 2", 2)},
 	"a pause before a savepoint":   {begins, insertOne, savepointStep("a"), insertOne, pause, rollbackTo, insertOne, commits},
 }
 
@@ -685,12 +687,12 @@ var servers = map[string]func(w *world){
 	"plain":            func(*world) {},
 	"forgiving":        func(w *world) { w.forgives, w.confirmsAborted = true, true },
 	"forgiving, bare":  func(w *world) { w.forgives, w.bare, w.confirmsAborted = true, true, true },
-	"forgiving, blind": func(w *world) { w.forgives, w.blind = true, true },
+	"forgiving, blind": func(w *world) { w.forgives, w.blind, w.emptyFirst = true, true, true },
 	"moving":           func(w *world) { w.forgives, w.bulkMoves, w.confirmsAborted = true, true, true },
 	"moving, pathless": func(w *world) { w.forgives, w.bulkMoves, w.pathless = true, true, true },
 	"confirming":       func(w *world) { w.confirmsAborted = true },
 	"blind":            func(w *world) { w.blind = true },
-	"cancelling":       func(w *world) { w.cancels, w.confirmsAborted = true, true },
+	"cancelling":       func(w *world) { w.cancels, w.confirmsAborted, w.emptyFirst = true, true, true },
 }
 
 // observe counts what the pool would be told.
@@ -806,7 +808,8 @@ func TestAReplacedSessionIsNoticedInEveryProgram(t *testing.T) {
 		for server := range servers {
 			sc := scene{program: name, server: server}
 			whole, _ := sc.perform(t)
-			for sc.replace = 1; sc.replace <= whole.pauses; sc.replace++ {
+			for turn := range 2 * whole.pauses {
+				sc.replace, sc.counts = 1+turn/2, turn%2 == 0
 				p, _ := sc.perform(t)
 				report(t, sc, p)
 				if p.firstErr == nil {

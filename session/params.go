@@ -53,7 +53,7 @@ func (p parameters) bindTo(stmt backend.Prepared, execute func(rows arrow.Record
 // withOwnStatement prepares sql for one execution with params. finish closes the
 // statement behind the caller.
 func (s *SessionHandle) withOwnStatement(ctx context.Context, c *call, sql string, params parameters, execute func(stmt backend.Prepared, rows arrow.RecordBatch) error) error {
-	stmt, err := s.prepare(ctx, sql, c, c.backendCall)
+	stmt, err := s.prepare(ctx, sql, c.ownStatement(), c.backendCall)
 	if err != nil {
 		return err
 	}

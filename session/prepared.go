@@ -61,7 +61,7 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 	// A failure is taken for one that has left nothing. Where the answer leaves that
 	// open, what it may have left can be seen by nobody and ends with the connection.
 	q := &PreparedQuery{s: s, sql: sql, script: script, route: opts.Route}
-	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) { return s.prepare(ctx, sql, c, c.backendCall) },
+	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) { return s.prepare(ctx, sql, nil, c.backendCall) },
 		func(stmt backend.Prepared, inTime bool, err error) outcome {
 			switch {
 			case err != nil:
@@ -79,15 +79,15 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 	return q, nil
 }
 
-// prepare prepares a statement of the caller's. A server that counts its handles gives that of the
-// proof again, or of another statement, once it has replaced the session: by that handle the
-// proof would run what was prepared. Equal texts may have one handle, as on servers where it is the text.
-func (s *SessionHandle) prepare(ctx context.Context, sql string, c *call, bc backend.Call) (backend.Prepared, error) {
+// prepare prepares a statement beside the call's own, which may be nil. A server that counts its handles
+// gives that of the proof again, or of another statement, once it has replaced the session: by that handle
+// either would run the text of the other. Equal texts may have one handle, as on servers where it is the text.
+func (s *SessionHandle) prepare(ctx context.Context, sql string, own backend.Prepared, bc backend.Call) (backend.Prepared, error) {
 	stmt, err := s.conn.Prepare(ctx, sql, bc)
 	if err != nil {
 		return nil, err
 	}
-	if given := handleOf(stmt); given != "" && s.hasHandle(given, sql, c) {
+	if given := handleOf(stmt); given != "" && s.hasHandle(given, sql, own) {
 		_ = stmt.Close(ctx) // the session is given up
 		return nil, &backend.Error{Stage: backend.StagePrepare, Fault: backend.FaultSession, Err: errReplaced}
 	}
@@ -95,11 +95,8 @@ func (s *SessionHandle) prepare(ctx context.Context, sql string, c *call, bc bac
 }
 
 // hasHandle reports whether the server has given the handle for another text before.
-func (s *SessionHandle) hasHandle(handle, sql string, c *call) bool {
-	if own := c.ownStatement(); own != nil && handleOf(own) == handle {
-		return true
-	}
-	if s.kept != nil && handleOf(s.kept.stmt) == handle {
+func (s *SessionHandle) hasHandle(handle, sql string, own backend.Prepared) bool {
+	if handleOf(own) == handle || s.kept != nil && handleOf(s.kept.stmt) == handle {
 		return true
 	}
 	s.mu.Lock()

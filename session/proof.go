@@ -163,9 +163,11 @@ func (s *SessionHandle) makeProof(ctx context.Context, n access) error {
 		p.state = proofDeferred
 	default:
 		p.state, p.nonce = proofHeld, rand.Text()
-		p.stmt, err = s.conn.Prepare(ctx, "SELECT '"+p.nonce+"'", backend.Call{})
+		p.stmt, err = s.prepare(ctx, "SELECT '"+p.nonce+"'", nil, backend.Call{})
 		switch {
 		case err == nil:
+		case errors.Is(err, errReplaced):
+			return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: errReplaced}
 		case !backend.FaultIn(err).KeepsConn(), effect.IsPage(err):
 			return noWordOnProof(err)
 		case p.trusted:
@@ -259,17 +261,16 @@ func (p *proof) read(ctx context.Context, tx backend.TxID) (answer string, err e
 		return "", err
 	}
 	defer stream.Close()
-	for first := true; ; first = false {
-		batch, err := stream.Next()
-		switch {
-		case eof.Reached(err):
-			return answer, nil
-		case err != nil:
-			return "", err
-		case first && batch.NumCols() > 0:
-			answer = firstValue(batch.Column(0))
-		}
+	batch, err := nextRows(stream)
+	switch {
+	case eof.Reached(err):
+		return "", nil
+	case err != nil:
+		return "", err
+	case batch.NumCols() > 0:
+		answer = firstValue(batch.Column(0))
 	}
+	return answer, drain(stream)
 }
 
 // closeProof closes the proof's prepared statement. The handle is being cleaned, so

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/apache/arrow-go/v18/arrow"
+
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/eof"
@@ -80,7 +82,7 @@ func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call ba
 		return nil, fmt.Errorf("read %s: %w", r.subject, err)
 	}
 	defer stream.Close()
-	batch, err := stream.Next()
+	batch, err := nextRows(stream)
 	if err != nil {
 		if eof.Reached(err) {
 			err = &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultStatement, Err: errors.New("the server gave no row")}
@@ -111,6 +113,16 @@ func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call ba
 		s.policy.answeredQueries.add(anySetting)
 	}
 	return row, nil
+}
+
+// nextRows is the next batch of a stream that has rows. Servers begin results with one that has none.
+func nextRows(stream backend.Stream) (arrow.RecordBatch, error) {
+	for {
+		batch, err := stream.Next()
+		if err != nil || batch.NumRows() > 0 {
+			return batch, err
+		}
+	}
 }
 
 // learnAnswered finds out whether the server answers r, for the next session that needs

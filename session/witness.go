@@ -57,7 +57,7 @@ func (s *SessionHandle) prepareWitness(ctx context.Context, c *call) error {
 		return nil
 	}
 	w := &proof{nonce: rand.Text()}
-	stmt, err := s.prepare(ctx, "SELECT '"+w.nonce+"'", c, backend.Call{Tx: c.backendCall.Tx})
+	stmt, err := s.prepare(ctx, "SELECT '"+w.nonce+"'", c.ownStatement(), backend.Call{Tx: c.backendCall.Tx})
 	if err != nil {
 		if c.backendCall.Tx == "" && backend.FaultIn(err).KeepsConn() {
 			return nil

@@ -34,6 +34,7 @@ type world struct {
 	confirmsAborted bool // the COMMIT of an aborted transaction succeeds and stores nothing
 	bulkMoves       bool // an INSERT with parameters leaves the session at the table's catalogue
 	cancels         bool // has a call that cancels
+	emptyFirst      bool // results begin with a batch without rows
 
 	faults map[int]worldFault // by round trip, from 1
 
@@ -560,6 +561,7 @@ type worldStream struct {
 	change string
 	tx     backend.TxID // of the change
 	closed bool
+	begun  bool
 	last   arrow.RecordBatch
 }
 
@@ -580,6 +582,10 @@ const manyRows = 100
 // Next gives a row at a time. What changes something is stored at the end.
 func (s *worldStream) Next() (arrow.RecordBatch, error) {
 	s.drop()
+	if s.w.emptyFirst && !s.begun {
+		s.begun, s.last = true, batchWithoutRows(s.Schema())
+		return s.last, nil
+	}
 	ended := s.rows == 0
 	err := s.w.trip(s.ctx, "fetch", true, func() error {
 		if ended && s.change != "" {
