@@ -139,10 +139,12 @@ func TestNoSessionIsLeftWithAValueOfItsOwn(t *testing.T) {
 	}{
 		"the server's, changed by another meanwhile": {func(c *stateConn) { c.stubborn = "zone" }, []string{"RESET zone"}, "is not what it was"},
 		"its own":                      {nil, []string{"SET SESSION zone = 'Oslo'"}, ""},
-		"its own, reset":               {func(c *stateConn) { c.own["zone"] = "Oslo" }, []string{"RESET SESSION zone"}, "hides the server's"},
-		"its own that it began with":   {func(c *stateConn) { c.own["zone"] = "Oslo" }, []string{"SET SESSION zone = 'Rome'"}, "hides the server's"},
+		"its own, reset":               {func(c *stateConn) { c.own["zone"] = "Oslo" }, []string{"RESET SESSION zone"}, "has the server's value"},
+		"its own that it began with":   {func(c *stateConn) { c.own["zone"] = "Oslo" }, []string{"SET SESSION zone = 'Rome'"}, "has the server's value"},
 		"both, its own last":           {nil, []string{"SET zone = 'Oslo'", "SET SESSION zone = 'Rome'"}, ""},
 		"both, its own first":          {nil, []string{"SET SESSION zone = 'Rome'", "SET zone = 'Oslo'"}, ""},
+		"both, its own as it was":      {nil, []string{"SET SESSION zone = 'Tokyo'", "SET zone = 'Oslo'"}, ""},
+		"both, its own as it was last": {nil, []string{"SET zone = 'Oslo'", "SET SESSION zone = 'Tokyo'"}, ""},
 		"both, by a second name":       {nil, []string{"SET SESSION threads = '1'", "SET worker_threads = '2'"}, ""},
 		"its own, refused by a server": {func(c *stateConn) { c.fail = map[string]error{"RESET SESSION zone": sqlError("no such statement")} }, []string{"SET SESSION zone = 'Oslo'"}, ""},
 	} {
@@ -167,7 +169,7 @@ func TestNoSessionIsLeftWithAValueOfItsOwn(t *testing.T) {
 				r.reused()
 			}
 			require.Equal(t, start, c.settings, name)
-			if c.fail == nil && tc.lost != "hides the server's" {
+			if c.fail == nil && tc.lost != "has the server's value" {
 				require.Empty(t, c.own, name)
 			}
 		})

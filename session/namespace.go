@@ -275,7 +275,7 @@ func (s *SessionHandle) verifyNamespace(ctx context.Context, d sideEffects) erro
 // first two columns are the catalogue and the schema.
 func (s *SessionHandle) restoreStateValues(ctx context.Context, r stateQuery, before stateValues, call backend.Call) error {
 	if r.key == searchPathQuery.key {
-		return s.restore(ctx, r, before, restoring("search_path", before[len(before)-1], false), call)
+		return s.restore(ctx, r, before, restoring("search_path", before[len(before)-1], changedValues{anyones: true}), call)
 	}
 	if len(before) < 2 {
 		return fmt.Errorf("%s cannot be put back", r.subject)

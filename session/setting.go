@@ -20,7 +20,7 @@ func (s *SessionHandle) restoreSetting(ctx context.Context, e sqlscan.Effect, d 
 		s.learnAnswered(ctx, r)
 		return fmt.Errorf("%s was changed, and the server could not tell it before", r.subject)
 	}
-	return s.restore(ctx, r, before, restoring(e.Name, before[len(before)-1], d.sessionsOwn(r.key)), backend.Call{})
+	return s.restore(ctx, r, before, restoring(e.Name, before[len(before)-1], d.changedValues(r.key)), backend.Call{})
 }
 
 // restore gives the setting that r reads, in its last column, its value of
@@ -46,10 +46,10 @@ func (s *SessionHandle) restore(ctx context.Context, r stateQuery, before stateV
 		switch {
 		case err != nil:
 			return err
-		case now.equal(before) && sql == way.hiding && failed == nil:
-			return fmt.Errorf("%s has a value of the session's own now, which hides the server's", r.subject)
 		case now.equal(before):
 			return nil
+		case sql == way.conclusive:
+			return fmt.Errorf("%s has the server's value, and the session had begun with one of its own, or the server's is another now", r.subject)
 		}
 	}
 	if way.last != "" {
@@ -76,9 +76,10 @@ func (s *SessionHandle) restoreSettings(ctx context.Context, d sideEffects, trie
 	}
 }
 
-// restoreIfChanged puts one setting back, unless it is as it was.
+// restoreIfChanged puts one setting back, unless it is as it was. A value of the session's own may hide
+// that the server's is not.
 func (s *SessionHandle) restoreIfChanged(ctx context.Context, e sqlscan.Effect, d sideEffects) error {
-	if r := settingQuery(e); e.IsSetting() {
+	if r := settingQuery(e); e.IsSetting() && !d.changedValues(r.key).own {
 		now, err := s.runStateQuery(ctx, r, backend.Call{})
 		if err != nil || now.equal(d.initial[r.key]) {
 			return err
@@ -90,28 +91,40 @@ func (s *SessionHandle) restoreIfChanged(ctx context.Context, e sqlscan.Effect, 
 // restoration is what may give a setting its value.
 type restoration struct {
 	statements []string // in the order in which they are tried
-	hiding     string   // the one of them that leaves the session a value above the server's, on servers that know RESET SESSION
+	conclusive string   // the one of them behind which, unless it was refused, no other is tried
 	last       string   // what is left to say when none has done it
 }
 
-// restoring is the restoration of a setting of which the session's own value alone was changed, or else
-// perhaps that of the whole server. Only the latter is given a plain SET, which the whole server may
-// hear, and it is given no value of the session's own: that hides what others make of the server's, so
-// that nobody could see whether a later change was put back.
-func restoring(name string, value cell, sessionsOwn bool) restoration {
+// changedValues says which values of a setting statements have changed.
+type changedValues struct {
+	own     bool // that of the session alone
+	anyones bool // perhaps that of the whole server
+}
+
+// restoring is the restoration of a setting. Only one that may have been changed for the whole server is
+// given a plain SET, which the whole server may hear. None is given a value of the session's own, and one
+// that it has been given is reset before anything is compared: it hides what others make of the
+// server's, so that nobody could see whether a later change was put back. Servers that refuse RESET SESSION
+// have values of the session alone.
+func restoring(name string, value cell, changed changedValues) restoration {
 	set, sizedSet := " "+name+" = "+literal(value.text), ""
 	if size := sizeWithin(value.text); size != "" {
 		sizedSet = " " + name + " = " + literal(size)
 	}
-	switch reset, resetSession := "RESET "+name, "RESET SESSION "+name; {
-	case value.null && sessionsOwn:
+	reset, resetSession, last := "RESET "+name, "RESET SESSION "+name, "SET"+cmp.Or(sizedSet, set)
+	switch {
+	case !changed.anyones && value.null:
+		return restoration{statements: []string{resetSession, reset}, conclusive: resetSession}
+	case !changed.anyones:
+		return restoration{statements: []string{resetSession, "SET SESSION" + set}, conclusive: resetSession}
+	case changed.own && value.null:
 		return restoration{statements: []string{resetSession, reset}}
 	case value.null:
 		return restoration{statements: []string{reset, resetSession}}
-	case sessionsOwn:
-		return restoration{statements: []string{resetSession, "SET SESSION" + set}, hiding: "SET SESSION" + set}
+	case changed.own:
+		return restoration{statements: []string{resetSession, "SET" + set, reset}, last: last}
 	default:
-		return restoration{statements: []string{"SET" + set, resetSession, reset}, last: "SET" + cmp.Or(sizedSet, set)}
+		return restoration{statements: []string{"SET" + set, resetSession, reset}, last: last}
 	}
 }
 

@@ -19,11 +19,14 @@ func TestTheLastWordOnASettingIsASet(t *testing.T) {
 		"1 GiB": "SET x = '1 GiB'", "1.85 GiB": "SET x = '1.85 GiB'", "x 1.8 GiB": "SET x = 'x 1.8 GiB'", "1.8 GiB of disk": "SET x = '1.8 GiB of disk'", "1.8 GB": "SET x = '1.8 GB'",
 	} {
 		set := "x = " + literal(text)
-		require.Equal(t, restoration{statements: []string{"SET " + set, "RESET SESSION x", "RESET x"}, last: want}, restoring("x", cell{text: text}, false), text)
-		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "SET SESSION " + set}, hiding: "SET SESSION " + set}, restoring("x", cell{text: text}, true), text)
+		own, anyones, both := changedValues{own: true}, changedValues{anyones: true}, changedValues{own: true, anyones: true}
+		require.Equal(t, restoration{statements: []string{"SET " + set, "RESET SESSION x", "RESET x"}, last: want}, restoring("x", cell{text: text}, anyones), text)
+		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "SET " + set, "RESET x"}, last: want}, restoring("x", cell{text: text}, both), text)
+		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "SET SESSION " + set}, conclusive: "RESET SESSION x"}, restoring("x", cell{text: text}, own), text)
+		require.Equal(t, restoration{statements: []string{"RESET x", "RESET SESSION x"}}, restoring("x", cell{null: true}, anyones))
+		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "RESET x"}}, restoring("x", cell{null: true}, both))
+		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "RESET x"}, conclusive: "RESET SESSION x"}, restoring("x", cell{null: true}, own))
 	}
-	require.Equal(t, restoration{statements: []string{"RESET x", "RESET SESSION x"}}, restoring("x", cell{null: true}, false))
-	require.Equal(t, restoration{statements: []string{"RESET SESSION x", "RESET x"}}, restoring("x", cell{null: true}, true))
 }
 
 // A session that is given up, for whatever reason, leaves no setting behind: it may be one of the
@@ -34,6 +37,7 @@ func TestASessionThatIsGivenUpPutsItsSettingsBack(t *testing.T) {
 		statements []string
 		end        func(h *SessionHandle) error
 	}{
+		"hidden by its own":         {[]string{"SET threads = 1", "SET SESSION threads = 3"}, func(h *SessionHandle) error { return h.Discard(errors.New("no more")) }},
 		"discarded":                 {[]string{"SET threads = 1", "SET zone = 'UTC'"}, func(h *SessionHandle) error { return h.Discard(errors.New("no more")) }},
 		"with a later effect":       {[]string{"SET threads = 1", "SET zone = 'UTC'", unknown}, (*SessionHandle).Close},
 		"with one in between":       {[]string{"SET threads = 1", unknown, "SET zone = 'UTC'"}, (*SessionHandle).Close},

@@ -80,11 +80,15 @@ func (d *sideEffects) leftSettings() (settings []sqlscan.Effect) {
 	return settings
 }
 
-// sessionsOwn reports whether of a setting the session's own value alone was changed.
-func (d *sideEffects) sessionsOwn(key string) bool {
-	return !slices.ContainsFunc(slices.Concat(d.effects, d.refusedSettings), func(e sqlscan.Effect) bool {
-		return e.Kind == sqlscan.EffectSetting && e.SettingKey() == key
-	})
+// changedValues are the values of a setting that were changed, or may have been.
+func (d *sideEffects) changedValues(key string) (changed changedValues) {
+	for _, e := range slices.Concat(d.effects, d.refusedSettings) {
+		if e.IsSetting() && e.SettingKey() == key {
+			changed.own = changed.own || e.Kind == sqlscan.EffectSessionSetting
+			changed.anyones = changed.anyones || e.Kind == sqlscan.EffectSetting
+		}
+	}
+	return changed
 }
 
 // namespaceChangedByCaller reports whether a call of the caller's may have changed where names

@@ -38,6 +38,9 @@ func (s *SessionHandle) undoAll(ctx context.Context, d sideEffects, tried map[st
 	for i := len(d.effects) - 1; i >= 0; i-- {
 		e := d.effects[i]
 		once := sqlscan.Effect{Kind: e.Kind, Name: e.Key()}
+		if e.IsSetting() {
+			once.Kind = sqlscan.EffectSetting
+		}
 		if done[once] {
 			continue
 		}

@@ -10,9 +10,11 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
@@ -26,7 +28,7 @@ import (
 func TestManyBorrowersLeaveTheSettingsOfTheServer(t *testing.T) {
 	seed, _ := strconv.ParseUint(os.Getenv("PROVE_SEED"), 10, 64)
 	scenes, _ := strconv.ParseUint(os.Getenv("PROVE_SCENES"), 10, 64)
-	srv, err := Start(t.Context(), Config{Settings: map[string]string{"threads": "3", "checkpoint_threshold": "20MB", "preserve_insertion_order": "false"}}, testserver.Options{})
+	srv, err := Start(t.Context(), Config{Settings: map[string]string{"threads": "3", "checkpoint_threshold": "20MB", "preserve_insertion_order": "false", "index_scan_max_count": "5", "default_order": "DESC"}}, testserver.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, srv.Close()) }()
 	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 5, HealthCheck: flightpool.HealthCheck{Interval: -1}})
@@ -61,14 +63,25 @@ func TestManyBorrowersLeaveTheSettingsOfTheServer(t *testing.T) {
 			require.NoError(t, err)
 			handles = append(handles, h)
 		}
+		var own []string
+		for _, h := range handles {
+			found, err := flightpool.CollectRows[string](h.Query(t.Context(), "SELECT name FROM duckdb_settings() WHERE scope = 'LOCAL' AND name IN ('"+strings.Join(ofBothKinds, "', '")+"')"))
+			assert.NoError(t, err)
+			own = append(own, found...)
+		}
 		for _, h := range handles {
 			require.NoError(t, h.Close())
 		}
+		require.Empty(t, own, "hidden by a value of a session's own, seed %d", seed+scene)
 		for name, now := range settings() {
 			require.Equal(t, start[name], now, "%s, seed %d", name, seed+scene)
 		}
 	}
 }
+
+// ofBothKinds are settings of which a session can have a value of its own, and of which a plain SET
+// changes the server's.
+var ofBothKinds = []string{"default_null_order", "null_order", "default_order", "preserve_insertion_order", "arrow_large_buffer_size", "index_scan_max_count"}
 
 // A setting counts as one by all of the names that DuckDB has for it.
 func TestNamesOfASettingAreKnown(t *testing.T) {
@@ -110,13 +123,21 @@ func TestUsersOfARegistryLeaveTheSettingsOfTheServer(t *testing.T) {
 
 // borrowSettings is one session of a borrower, who changes some settings.
 func borrowSettings(ctx context.Context, pool *flightpool.FlightSQLPool, rnd *rand.Rand) {
+	statements := []string{
+		"SET threads = 1", "SET threads = 2", "RESET threads", "SET checkpoint_threshold = '1MB'", "SET preserve_insertion_order = true", "SET TimeZone = 'Asia/Tokyo'", "SET default_null_order = 'nulls_first'",
+		"SET worker_threads = 2", "RESET worker_threads", "SET wal_autocheckpoint = '2MB'", "SET null_order = 'nulls_first'", "SET SESSION default_null_order = 'nulls_first'", "RESET SESSION null_order",
+		"SET SESSION null_order = 'nulls_last'; SET default_null_order = 'nulls_first'", "RESET null_order", "SET default_order = 'ASC'", "SET SESSION default_order = 'ASC'", "RESET default_order", "RESET SESSION default_order", "SET SESSION default_order = 'nosuch'",
+		"SET index_scan_max_count = 7", "SET SESSION index_scan_max_count = 8", "SET SESSION index_scan_max_count = 'nosuch'", "SET SESSION threads = 2", "RESET SESSION threads", "EXPLAIN ANALYZE SET SESSION default_order = 'ASC'",
+		"SET SESSION TimeZone = 'Asia/Tokyo'", "RESET TimeZone", "SET integer_division = true", "SET SESSION integer_division = true", "SET SESSION streaming_buffer_size = '2MB'", "SET streaming_buffer_size = '3MB'",
+		"PREPARE q AS SELECT 1; SET SESSION preserve_insertion_order = true; DEALLOCATE q", "SET SESSION default_order = 'ASC'; SELECT error('x')", "SET default_order = 'ASC'; SELECT error('x')", "SET http_proxy_password = 'x'", "SET threads = 'nosuch'", "CREATE TEMP TABLE x (a INT)", "SET VARIABLE v = 1", "SELECT error('x')", "SELECT 1", "SET threads = 4; SELECT error('x')",
+	}
+	if rnd.IntN(3) == 0 {
+		_, _ = pool.Update(ctx, statements[rnd.IntN(len(statements))])
+		return
+	}
 	h, err := pool.AcquireSession(ctx)
 	if err != nil {
 		return
-	}
-	statements := []string{
-		"SET threads = 1", "SET threads = 2", "RESET threads", "SET checkpoint_threshold = '1MB'", "SET preserve_insertion_order = true", "SET TimeZone = 'Asia/Tokyo'", "SET default_null_order = 'nulls_first'",
-		"SET worker_threads = 2", "RESET worker_threads", "SET wal_autocheckpoint = '2MB'", "SET null_order = 'nulls_first'", "SET SESSION default_null_order = 'nulls_first'", "RESET SESSION null_order", "SET http_proxy_password = 'x'", "SET threads = 'nosuch'", "CREATE TEMP TABLE x (a INT)", "SET VARIABLE v = 1", "SELECT error('x')", "SELECT 1", "SET threads = 4; SELECT error('x')",
 	}
 	for range 1 + rnd.IntN(4) {
 		_, _ = h.Update(ctx, statements[rnd.IntN(len(statements))])
