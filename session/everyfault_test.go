@@ -616,6 +616,8 @@ func within(steps ...step) step {
 // transaction and outside.
 var programs = map[string][]step{
 	"settings":                     {update("SET threads = 1"), insertOne, update("RESET zone"), update("SET fresh = 'x'")},
+	"settings of its own":          {update("SET SESSION threads = 1"), insertOne, update("SET threads = 2"), update("SET SESSION zone = 'Tokyo'"), update("SET zone = 'Oslo'"), update("RESET SESSION threads")},
+	"its own, and a pause":         {update("SET SESSION fresh = 'x'"), pause, insertOne, begins, update("SET SESSION zone = 'Oslo'"), pause, insertOne, rollsBack, query("SELECT 2", 2)},
 	"the place":                    {move("USE other", "other.main"), insertOne, move("SET schema = 'own'", "own"), insertOne},
 	"the search path":              {move("SET search_path = 'a.b'", "a.b"), insertOne},
 	"temporary objects":            {update("CREATE TEMP TABLE a (i INT)"), update("CREATE TEMP VIEW v AS SELECT 1"), insertOne},

@@ -26,7 +26,8 @@ var anySteps = []step{
 	update("BAD"), update("SET threads = 1"), update("SET threads = 2"), update("RESET zone"), update("SET fresh = 'x'"), move("USE other", "other.main"), move("SET schema = 'own'", "own"),
 	move("SET search_path = 'a.b'", "a.b"), update("CREATE TEMP TABLE a (i INT)"), update("CREATE TEMP VIEW v AS SELECT 1"), update("PREPARE a AS SELECT 1"), update("DEALLOCATE a"),
 	query("PIVOT t ON a USING sum(b)", 1), update("SET threads = 1; SET zone = 'Oslo'"), update("SET threads = 1; BAD"), setOption("catalog", "far"), setOption("fresh", true), query("SELECT 3", 3),
-	update("ATTACH 'x.db'"),
+	update("ATTACH 'x.db'"), prepareFirst, runFirst, pause, pause,
+	update("SET SESSION threads = 3"), update("SET SESSION threads = 1"), update("RESET SESSION threads"), update("SET SESSION fresh = 'x'"), update("SET threads = 1; SET SESSION threads = 3"), update("SET SESSION zone = 'Oslo'; BAD"), update("EXPLAIN ANALYZE SET SESSION zone = 'Oslo'"),
 	readInPart, insertLeftOpen, insertNoCancel, savepointStep("b"), within(insertOne, readInPart),
 	within(insertOne, insertOne), within(insertOne, update("BAD")), within(insertOne, letGo, query("SELECT 2", 2)), within(insertOne, bulk), within(insertReturning),
 }
@@ -73,6 +74,27 @@ func TestNoFailuresInARowBreakWhatWasSaid(t *testing.T) {
 		}
 		p, _ := sc.perform(t)
 		p.excuse(sc.reset)
+		report(t, sc, p)
+	})
+}
+
+// Nor does the server, which may put another session in the place of the handle's before any round trip, or
+// in a pause: see TestASessionMayBeReplacedBeforeAnyRoundTrip.
+func TestNoReplacedSessionBreaksWhatWasSaid(t *testing.T) {
+	kinds := slices.Sorted(maps.Keys(servers))
+	eachSeed(t, 250, func(t *testing.T, seed uint64) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		sc := scene{program: fmt.Sprintf("replaced, seed %d", seed), server: kinds[r.IntN(len(kinds))], warm: r.IntN(2) == 0}
+		programs[sc.program] = anyProgram(r)
+		defer delete(programs, sc.program)
+		whole, trips := sc.perform(t)
+		sc.counts = r.IntN(3) > 0
+		if whole.pauses > 0 && r.IntN(2) == 0 {
+			sc.replace = 1 + r.IntN(whole.pauses)
+		} else {
+			sc.replacedBefore = []int{1 + r.IntN(max(trips, 1))}
+		}
+		p, _ := sc.perform(t)
 		report(t, sc, p)
 	})
 }

@@ -96,6 +96,7 @@ func (c *counted) Free(b []byte) {
 // worldSession is what a session of the server holds.
 type worldSession struct {
 	settings                      map[string]string
+	own                           map[string]string // values of the session's own, which hide those
 	temps, views, named, attached map[string]bool
 	pivots                        int
 	options                       map[string]any
@@ -127,6 +128,7 @@ var worldFaults = []worldFault{
 func newWorldSession() worldSession {
 	return worldSession{
 		settings: map[string]string{"threads": "3", "zone": "Tokyo", "search_path": "lake.main"},
+		own:      map[string]string{},
 		temps:    map[string]bool{}, views: map[string]bool{}, named: map[string]bool{}, attached: map[string]bool{},
 		options: map[string]any{"kept": "yes"}, handles: map[int]string{},
 	}
@@ -150,6 +152,7 @@ func (w *world) left() []string {
 		}
 	}
 	note(fmt.Sprintf("settings %v", s.settings), !maps.Equal(s.settings, start.settings))
+	note(fmt.Sprintf("its own settings %v", s.own), len(s.own) > 0)
 	note(fmt.Sprintf("options %v", s.options), !maps.Equal(s.options, start.options))
 	note(fmt.Sprintf("temporary tables %v", s.temps), len(s.temps) > 0)
 	note(fmt.Sprintf("temporary views %v", s.views), len(s.views) > 0)
@@ -344,8 +347,8 @@ func (w *world) enter(tx backend.TxID) error {
 
 var (
 	worldInsert  = regexp.MustCompile(`^INSERT INTO (\S*)t (?:VALUES|SELECT) \(?(\d+)\)?`)
-	worldSet     = regexp.MustCompile(`^SET (?:SESSION )?(\w+) = '?([^']*)'?$`)
-	worldReset   = regexp.MustCompile(`^RESET (?:SESSION )?(\w+)$`)
+	worldSet     = regexp.MustCompile(`^SET (SESSION )?(\w+) = '?([^']*)'?$`)
+	worldReset   = regexp.MustCompile(`^RESET (SESSION )?(\w+)$`)
 	worldUse     = regexp.MustCompile(`^USE "?(\w+)"?(?:\."?(\w+)"?)?$`)
 	worldCreate  = regexp.MustCompile(`^CREATE TEMP (TABLE|VIEW) (\w+) `)
 	worldDrop    = regexp.MustCompile(`^DROP (TABLE|VIEW) IF EXISTS temp\.main\."?(\w+)"?$`)
@@ -364,22 +367,30 @@ func (w *world) run(sql string) error {
 		return nil
 	}
 	if m := worldSet.FindStringSubmatch(sql); m != nil {
-		name, value := strings.ToLower(m[1]), m[2]
+		name, value := strings.ToLower(m[2]), m[3]
 		if name == "schema" {
 			name, value = "search_path", strings.Split(s.settings["search_path"], ".")[0]+"."+value
+		}
+		if m[1] != "" {
+			s.own[name] = value
+			return nil
 		}
 		s.settings[name] = value
 		return nil
 	}
 	if m := worldReset.FindStringSubmatch(sql); m != nil {
-		if m[1] == "ALL" {
+		if m[2] == "ALL" {
 			fresh := newWorldSession() // a server that resets everything
-			s.settings, s.temps, s.views, s.named, s.pivots = fresh.settings, fresh.temps, fresh.views, fresh.named, 0
+			s.settings, s.own, s.temps, s.views, s.named, s.pivots = fresh.settings, fresh.own, fresh.temps, fresh.views, fresh.named, 0
 			return nil
 		}
-		delete(s.settings, m[1])
-		if v, ok := worldDefaults[m[1]]; ok {
-			s.settings[m[1]] = v
+		if m[1] != "" {
+			delete(s.own, m[2])
+			return nil
+		}
+		delete(s.settings, m[2])
+		if v, ok := worldDefaults[m[2]]; ok {
+			s.settings[m[2]] = v
 		}
 		return nil
 	}
@@ -525,7 +536,10 @@ func (w *world) query(ctx context.Context, sql string, p *worldPrepared, call ba
 func (w *world) tell(s *worldStream, found [][]string, sql string) error {
 	path := strings.Split(w.sess.settings["search_path"], ".")
 	for _, m := range found {
-		value, ok := w.sess.settings[strings.ToLower(m[1])]
+		value, ok := w.sess.own[strings.ToLower(m[1])]
+		if !ok {
+			value, ok = w.sess.settings[strings.ToLower(m[1])]
+		}
 		var cell any
 		switch {
 		case w.blind, w.pathless && m[1] == "search_path":
