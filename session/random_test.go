@@ -112,7 +112,7 @@ func (p *play) excuse(reset SessionReset) {
 		}
 		next := strings.HasPrefix(what, "the next borrower") && !strings.Contains(what, "transaction") && !strings.Contains(what, "streams") &&
 			!strings.Contains(what, "prepared statements") && !strings.Contains(what, "options")
-		unasked := strings.Contains(what, "PIVOT") || strings.Contains(what, "bulk.") && p.w.bulkMoves
+		unasked := strings.Contains(what, "PIVOT") || strings.Contains(what, "its own settings") || strings.Contains(what, "bulk.") && p.w.bulkMoves
 		if strings.Contains(what, "nobody was told") { // of each of several
 			return true
 		}

@@ -35,7 +35,11 @@ func (s *SessionHandle) restoreSetting(ctx context.Context, e sqlscan.Effect, d 
 func (s *SessionHandle) restore(ctx context.Context, r stateQuery, before stateValues, way restoration, call backend.Call) error {
 	var failed error
 	for _, sql := range way.statements {
-		if err := s.execSecret(ctx, sql, call); err != nil {
+		err := s.execSecret(ctx, sql, call)
+		if err != nil && sql == way.resetsOwn && backend.FaultIn(err).KeepsConn() {
+			err = s.execSecret(ctx, sql, call) // one refusal may be a failure of the server's own
+		}
+		if err != nil {
 			if !backend.FaultIn(err).KeepsConn() {
 				return err
 			}
@@ -48,7 +52,7 @@ func (s *SessionHandle) restore(ctx context.Context, r stateQuery, before stateV
 			return err
 		case now.equal(before):
 			return nil
-		case sql == way.conclusive:
+		case sql == way.resetsOwn && way.conclusive:
 			return fmt.Errorf("%s has the server's value, and the session had begun with one of its own, or the server's is another now", r.subject)
 		}
 	}
@@ -91,7 +95,8 @@ func (s *SessionHandle) restoreIfChanged(ctx context.Context, e sqlscan.Effect, 
 // restoration is what may give a setting its value.
 type restoration struct {
 	statements []string // in the order in which they are tried
-	conclusive string   // the one of them behind which, unless it was refused, no other is tried
+	resetsOwn  string   // the one of them without which a value of the session's own could stay
+	conclusive bool     // behind it, unless it was refused, no other is tried
 	last       string   // what is left to say when none has done it
 }
 
@@ -114,15 +119,15 @@ func restoring(name string, value cell, changed changedValues) restoration {
 	reset, resetSession, last := "RESET "+name, "RESET SESSION "+name, "SET"+cmp.Or(sizedSet, set)
 	switch {
 	case !changed.anyones && value.null:
-		return restoration{statements: []string{resetSession, reset}, conclusive: resetSession}
+		return restoration{statements: []string{resetSession, reset}, resetsOwn: resetSession, conclusive: true}
 	case !changed.anyones:
-		return restoration{statements: []string{resetSession, "SET SESSION" + set}, conclusive: resetSession}
+		return restoration{statements: []string{resetSession, "SET SESSION" + set}, resetsOwn: resetSession, conclusive: true}
 	case changed.own && value.null:
-		return restoration{statements: []string{resetSession, reset}}
+		return restoration{statements: []string{resetSession, reset}, resetsOwn: resetSession}
 	case value.null:
 		return restoration{statements: []string{reset, resetSession}}
 	case changed.own:
-		return restoration{statements: []string{resetSession, "SET" + set, reset}, last: last}
+		return restoration{statements: []string{resetSession, "SET" + set, reset}, resetsOwn: resetSession, last: last}
 	default:
 		return restoration{statements: []string{"SET" + set, resetSession, reset}, last: last}
 	}

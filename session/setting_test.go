@@ -21,11 +21,11 @@ func TestTheLastWordOnASettingIsASet(t *testing.T) {
 		set := "x = " + literal(text)
 		own, anyones, both := changedValues{own: true}, changedValues{anyones: true}, changedValues{own: true, anyones: true}
 		require.Equal(t, restoration{statements: []string{"SET " + set, "RESET SESSION x", "RESET x"}, last: want}, restoring("x", cell{text: text}, anyones), text)
-		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "SET " + set, "RESET x"}, last: want}, restoring("x", cell{text: text}, both), text)
-		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "SET SESSION " + set}, conclusive: "RESET SESSION x"}, restoring("x", cell{text: text}, own), text)
+		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "SET " + set, "RESET x"}, resetsOwn: "RESET SESSION x", last: want}, restoring("x", cell{text: text}, both), text)
+		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "SET SESSION " + set}, resetsOwn: "RESET SESSION x", conclusive: true}, restoring("x", cell{text: text}, own), text)
 		require.Equal(t, restoration{statements: []string{"RESET x", "RESET SESSION x"}}, restoring("x", cell{null: true}, anyones))
-		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "RESET x"}}, restoring("x", cell{null: true}, both))
-		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "RESET x"}, conclusive: "RESET SESSION x"}, restoring("x", cell{null: true}, own))
+		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "RESET x"}, resetsOwn: "RESET SESSION x"}, restoring("x", cell{null: true}, both))
+		require.Equal(t, restoration{statements: []string{"RESET SESSION x", "RESET x"}, resetsOwn: "RESET SESSION x", conclusive: true}, restoring("x", cell{null: true}, own))
 	}
 }
 

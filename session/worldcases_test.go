@@ -116,6 +116,16 @@ func TestARefusedSettingIsPutBack(t *testing.T) {
 	require.Error(t, p.returned[0], "it has changed others")
 }
 
+// One refusal of RESET SESSION is not taken for the word of a server without it.
+func TestAFailedResetLeavesNoValueOfTheSessionsOwn(t *testing.T) {
+	for _, sql := range []string{"SET SESSION threads = 1", "SET threads = 1; SET SESSION threads = 3", "RESET SESSION threads"} {
+		p := playOut(t, scene{server: "plain"}, []step{update(sql), update("SET SESSION threads = 3")}, "RESET SESSION threads", worldFault{"refused", false})
+		if sql != "RESET SESSION threads" { // which is the caller's own there
+			require.NoError(t, p.returned[0])
+		}
+	}
+}
+
 func TestCloseTakesItsTimeoutOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		life, stop := context.WithCancel(t.Context())
