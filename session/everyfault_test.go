@@ -681,6 +681,7 @@ var programs = map[string][]step{
 	"a pause and then options":     {preparedKept, pause, options, query("SELECT 2", 2)},
 	"a statement, then a setting":  {prepareFirst, runFirst, pause, update("SET threads = 1"), runFirst, insertOne},
 	"a pause behind a transaction": {begins, update("SET threads = 1"), insertOne, commits, query("SELECT 2", 2), pause, insertOne, query("SELECT 2", 2)},
+	"a place, and a pause":         {begins, move("USE other", "other.main"), insertOne, commits, query("SELECT 2", 2), pause, insertOne},
 	"a pause before a savepoint":   {begins, insertOne, savepointStep("a"), insertOne, pause, rollbackTo, insertOne, commits},
 }
 
@@ -810,8 +811,8 @@ func TestAReplacedSessionIsNoticedInEveryProgram(t *testing.T) {
 		for server := range servers {
 			sc := scene{program: name, server: server}
 			whole, _ := sc.perform(t)
-			for turn := range 2 * whole.pauses {
-				sc.replace, sc.counts = 1+turn/2, turn%2 == 0
+			for turn := range 4 * whole.pauses {
+				sc.replace, sc.counts, sc.warm = 1+turn/4, turn%2 == 0, turn/2%2 == 0
 				p, _ := sc.perform(t)
 				report(t, sc, p)
 				if p.firstErr == nil {

@@ -31,7 +31,8 @@ const (
 // one to a statement of the session that replaced ours.
 //
 // INVARIANT: it is made before there is anything to lose, but for what is first left in a
-// transaction of a server that refuses unknown ones. On others it is compared before
+// transaction of a server that refuses unknown ones: there by the first call behind the transaction, unless
+// that comes after a pause of maxUnprovenPause. On others it is compared before
 // whatever changes data, before every COMMIT and behind one that was confirmed, and behind a
 // ROLLBACK whose confirmation is to say that nothing is stored; on all, outside of transactions
 // whose ids are a proof, before what is sent more than maxProofAge after the last proof.
@@ -71,7 +72,7 @@ func (p *proof) recordAnswer(at time.Time) {
 // there is a proof, only that counts: else reads that follow each other closely would go
 // on unproven for as long as they do.
 func (p *proof) recordUnproven(at time.Time) {
-	if p.state == proofImpossible && at.Sub(p.lastSent) < maxUnprovenPause {
+	if (p.state == proofImpossible || p.state == proofDeferred) && at.Sub(p.lastSent) < maxUnprovenPause {
 		p.recordAnswer(at)
 	}
 }
@@ -98,7 +99,8 @@ func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 	}
 	s.mu.Lock()
 	p, tx := s.mu.proof, s.mu.tx
-	mayLose := tx.phase == txOpen || len(s.mu.prepared) > 0 || s.mu.sideEffects.any()
+	unnamed := s.mu.sideEffects.any()
+	mayLose := tx.phase == txOpen || len(s.mu.prepared) > 0 || unnamed
 	s.mu.Unlock()
 	if tx.phase == txNone || !p.trusted && p.state != proofNotNeeded { // else the server asks for the transaction's id, which no proof can name
 		if err := s.kept.prove(ctx, n, tx.id); err != nil {
@@ -109,6 +111,8 @@ func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 	switch {
 	case p.state == proofUnknown && n >= accessState, p.state == proofDeferred && n == accessUnnamed && tx.phase == txNone:
 		return s.makeProof(ctx, n)
+	case p.state == proofDeferred && unnamed && tx.phase == txNone && idle < maxUnprovenPause: // a transaction has left something
+		return s.makeProof(ctx, accessUnnamed)
 	case p.state == proofHeld && p.trusted && tx.phase != txNone: // its id is the proof, and there is no other
 		return nil
 	case p.state == proofHeld && (n != accessRead && !p.trusted || idle >= maxProofAge):
