@@ -58,7 +58,9 @@
 // A server that would confirm the end of a transaction it does not know is found
 // out once (Conn.RejectsUnknownTx). There a handle with anything to lose has a proof
 // of its session, made before: see proof. Elsewhere one has it that has set something, or
-// made what only text names. A session that the server replaces
+// made what only text names. It costs a handle two round trips, and two more for each proof: there before
+// what follows the last one by 5 s or more outside of transactions, where the server confirms unknown
+// transactions before every change as well, and behind COMMIT and ROLLBACK. A session that the server replaces
 // after it has answered the proof, and before the change or the begin that follows
 // comes, is noticed only by the next call, or after that transaction; behind a COMMIT that was
 // confirmed the proof is compared again.

@@ -914,11 +914,16 @@ func (w *world) SetOptions(ctx context.Context, opts map[string]any) error {
 }
 
 func (w *world) Options(ctx context.Context) (opts map[string]any, err error) {
+	var told atomic.Pointer[map[string]any] // of a call that was left, too
 	err = w.trip(ctx, "Options", false, func() error {
-		opts = maps.Clone(w.sess.options)
+		now := maps.Clone(w.sess.options)
+		told.Store(&now)
 		return w.lacks("Options")
 	})
-	return opts, err
+	if err != nil {
+		return nil, err
+	}
+	return *told.Load(), nil
 }
 
 func (w *world) Ping(ctx context.Context) error {
