@@ -781,7 +781,6 @@ func (p *worldPrepared) Close(ctx context.Context) error {
 }
 
 func (w *world) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
-	n := int64(0)
 	var values []int64
 	for rows.Next() {
 		values = append(values, rows.RecordBatch().Column(0).(*array.Int64).Values()...)
@@ -792,14 +791,16 @@ func (w *world) Ingest(ctx context.Context, rows array.RecordReader, opts backen
 		}
 		for _, v := range values {
 			w.insert(int(v))
-			n++
 		}
 		if opts.Temporary {
 			w.sess.temps[opts.Table] = true
 		}
 		return nil
 	})
-	return n, err
+	if err != nil {
+		return 0, err
+	}
+	return int64(len(values)), nil
 }
 
 func (w *world) Metadata(ctx context.Context, _ backend.MetadataRequest, _ backend.Call) (backend.Stream, error) {
@@ -813,18 +814,23 @@ func (w *world) Metadata(ctx context.Context, _ backend.MetadataRequest, _ backe
 	return &worldStream{w: w, ctx: ctx, rows: 2}, nil
 }
 
-func (w *world) Begin(ctx context.Context) (tx backend.TxID, err error) {
-	err = w.trip(ctx, "Begin", false, func() error {
+func (w *world) Begin(ctx context.Context) (backend.TxID, error) {
+	begun := make(chan backend.TxID, 1) // a call that was left begins one, too
+	err := w.trip(ctx, "Begin", false, func() error {
 		if w.sess.tx != "" {
 			return worldError(backend.FaultStatement, codes.Internal, "a transaction is open already")
 		}
 		w.txNo++
-		tx = backend.TxID("tx" + strconv.Itoa(w.txNo))
+		tx := backend.TxID("tx" + strconv.Itoa(w.txNo))
 		w.sess.tx, w.sess.pending, w.sess.aborted = tx, nil, false
 		w.sess.savepoints, w.sess.tempsOfTx = map[backend.SavepointID]int{}, maps.Clone(w.sess.temps)
+		begun <- tx
 		return nil
 	})
-	return tx, err
+	if err != nil {
+		return "", err
+	}
+	return <-begun, nil
 }
 
 func (w *world) EndTx(ctx context.Context, tx backend.TxID, commit bool) error {
