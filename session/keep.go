@@ -245,7 +245,7 @@ func (k *keptProof) prove(ctx context.Context, n access, tx backend.TxID) error 
 	if !k.mustProve(n) {
 		return nil
 	}
-	return askInTime(func(at time.Time) error {
+	return askInTime(maxProofAge, func(at time.Time) error {
 		if err := k.compare(ctx, tx); err != nil {
 			return err
 		}

@@ -186,13 +186,16 @@ func (s *SessionHandle) makeProof(ctx context.Context, n access) error {
 	return nil
 }
 
-// checkProof compares the proof, where there is one. It is asked in tx, so that it shows
-// the transaction as well.
+// checkProof compares the proof. It is asked in tx, so that it shows the transaction as well.
 func (s *SessionHandle) checkProof(ctx context.Context, tx backend.TxID) error {
-	return askInTime(func(at time.Time) error {
-		s.mu.Lock()
-		p := s.mu.proof
-		s.mu.Unlock()
+	s.mu.Lock()
+	p := s.mu.proof
+	s.mu.Unlock()
+	within := maxProofAge
+	if p.trusted { // such servers replace sessions after long pauses, if at all, and may be slow
+		within = maxUnprovenPause
+	}
+	return askInTime(within, func(at time.Time) error {
 		if err := p.compare(ctx, tx); err != nil {
 			return err
 		}
@@ -206,21 +209,19 @@ func (s *SessionHandle) checkProof(ctx context.Context, tx backend.TxID) error {
 // maxProofTries is how often a proof that comes late is asked for again.
 const maxProofTries = 3
 
-var errLateProof = fmt.Errorf("%w: the proof that the session is still the same took longer than %s each time", backend.ErrSessionLost, maxProofAge)
-
-// askInTime asks for a proof until an answer has come so soon that it is still true: a
+// askInTime asks for a proof until an answer has come within a time for which it is true: a
 // server's clock begins when the proof is sent, which ask is told.
-func askInTime(ask func(at time.Time) error) error {
+func askInTime(within time.Duration, ask func(at time.Time) error) error {
 	for range maxProofTries {
 		at := time.Now()
 		if err := ask(at); err != nil {
 			return err
 		}
-		if time.Since(at) < maxProofAge {
+		if time.Since(at) < within {
 			return nil
 		}
 	}
-	return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: errLateProof}
+	return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: fmt.Errorf("%w: the proof that the session is still the same took longer than %s each time", backend.ErrSessionLost, within)}
 }
 
 // compare asks the session for its proof. Any other answer than the number, also a

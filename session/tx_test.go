@@ -408,6 +408,26 @@ func TestAProofThatComesLateIsAskedForAgain(t *testing.T) {
 	})
 }
 
+// A server that is slow loses no session whose transactions it knows, and which it replaces after
+// long pauses at most.
+func TestAProofOfASlowServerMayComeLate(t *testing.T) {
+	for forgives, lost := range map[bool]bool{true: true, false: false} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := &fakeConn{forgives: forgives}
+			r := newRig(t, conn)
+			r.policy.OnReturn = ResetNone
+			_, err := r.handle.Update(t.Context(), "SET threads = 1")
+			must(t, err)
+			time.Sleep(maxProofAge)
+			asked := 0
+			conn.late = func() { asked++; time.Sleep(maxProofAge + time.Second) }
+			_, err = r.handle.Update(t.Context(), "INSERT 1")
+			require.Equal(t, lost, errors.Is(err, backend.ErrSessionLost), "%v", err)
+			require.Equal(t, map[bool]int{true: maxProofTries, false: 1}[lost], asked)
+		})
+	}
+}
+
 // Some servers confirm the COMMIT of a transaction in which anything has failed,
 // also what they run for a catalogue call or a savepoint, and store nothing.
 func TestWhateverTheServerFailsInATransactionAbortsIt(t *testing.T) {
