@@ -528,7 +528,7 @@ func TestNoMessageThatIsLostBreaksWhatCallersAreTold(t *testing.T) {
 		seed, limit = n, 1
 	}
 	if limit == 0 {
-		return // about 1 run in 40 still says that a late cancel has hit another statement, which is not understood
+		return // about 1 run in 40 takes an injected error of an open for a late cancel that has hit another statement
 	}
 	kinds := map[string]bool{"virtual time": true, "real time": false}
 	for kind, virtual := range kinds {
