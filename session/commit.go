@@ -105,9 +105,9 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 // transaction by itself, or a rollback, in whose answer it may have said so, failed or
 // was not answered; what was done after that may be stored. ErrSessionLost: the
 // transaction went with the session, and with it what such a server knew of having left
-// it. In a handle without
-// one it fails with ErrNoTx, which a deferred Rollback after Commit may ignore. After a Commit
-// that answered ErrTxAborted there is nothing to undo, and it answers nil.
+// it; see Commit for what may be stored all the same. In a handle without a transaction it
+// fails with ErrNoTx, which a deferred Rollback after Commit may ignore. After a Commit that
+// answered ErrTxAborted there is nothing to undo, and it answers nil.
 func (s *SessionHandle) Rollback(ctx context.Context) error {
 	return s.rollbackCall(ctx, QueryOptions{})
 }

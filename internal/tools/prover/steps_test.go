@@ -557,14 +557,18 @@ func (w *world) acquire(s step, a *actor) {
 }
 
 func (w *world) close(s step, a *actor) {
-	if a.tx != nil && a.tx.ended == open {
-		a.tx.ended = never
-		if a.tx.aside {
-			a.tx.ended = either
+	t := a.tx
+	if t != nil && t.ended == open {
+		t.ended = never
+		if t.aside {
+			t.ended = either
 		}
 	}
 	w.age(a)
 	err := w.call(s, func(context.Context) error { return a.handle.Close() })
+	if t != nil && t.ended == never && w.replacedBeside(err) {
+		t.ended = either
+	}
 	// What cannot be made clean costs the connection, and Close says so.
 	uncleanable := len(a.dirty) > 0 || w.profile.SessionKey == testserver.ByCall
 	if err != nil && w.calm && !a.shaken && !uncleanable {
@@ -738,7 +742,7 @@ func (w *world) rollback(s step, a *actor) {
 	}
 	if t.ended == open {
 		t.ended = never
-		if t.aside && err != nil {
+		if t.aside && err != nil || w.replacedBeside(err) {
 			t.ended = either
 		}
 	}
