@@ -189,7 +189,7 @@ func TestRevokedLeasesEndConnectionsByTheirDeadline(t *testing.T) {
 // Whatever borrowers do, no connection outlasts a revocation's deadline by more than its
 // close takes, callers are told so and not otherwise, and nothing is left.
 func TestRevocationsBesideAllKindsOfBorrowers(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := range uint64(4) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 7))
 			srv := must(testserver.Start(testserver.Options{Listen: testserver.InMemory}))

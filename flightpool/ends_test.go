@@ -149,10 +149,10 @@ func (c *endCase) beside(other func(), call func() error) error {
 
 // TestEveryEndOfACallInEveryState looks, after each, whether the caller came back
 // in time, the connection is whole or gone, the data is what was said, and
-// nothing is left on the server. Without PROVE it takes every fourth case of the
-// strict server, and every eighth of the others.
+// nothing is left on the server. Without PROVE it takes every eighth case of the
+// strict server, and every twelfth of the others.
 func TestEveryEndOfACallInEveryState(t *testing.T) {
-	every := map[string]uint32{testserver.Strict().Name: 4, testserver.SwanLake().Name: 8, testserver.GizmoSQL().Name: 8, testserver.Dremio().Name: 8}
+	every := map[string]uint32{testserver.Strict().Name: 8, testserver.SwanLake().Name: 12, testserver.GizmoSQL().Name: 12, testserver.Dremio().Name: 12}
 	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake(), testserver.GizmoSQL(), testserver.Dremio()} {
 		for state := range endStates {
 			for fault := range endFaults {

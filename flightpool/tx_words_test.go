@@ -311,7 +311,7 @@ func unsent(err error) bool {
 func TestEveryWordOnATransactionHoldsWhateverAProxyAnswers(t *testing.T) {
 	seed, _ := strconv.ParseUint(os.Getenv("PROVE_SEED"), 10, 64)
 	many, _ := strconv.Atoi(os.Getenv("PROVE_SCENES"))
-	for i := range uint64(max(many, 60)) {
+	for i := range uint64(max(many, 30)) {
 		for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake(), testserver.GizmoSQL()} {
 			rng := rand.New(rand.NewPCG(seed+i, 7)) //nolint:gosec // a repeatable sequence
 			profile.JanitorEvery = 0

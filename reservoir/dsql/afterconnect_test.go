@@ -3,12 +3,15 @@ package dsql_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
@@ -133,4 +136,36 @@ func TestWhateverAfterConnectDoes(t *testing.T) {
 			closeSoon(t, leases.Close)
 		})
 	}
+}
+
+// A statement of AfterConnect that is cancelled because the open's time is over fails with both: the
+// server's answer alone would read as if somebody had cancelled it.
+func TestAnAfterConnectThatTakesTooLongIsToldAsThat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sim := startSimulated(t, rand.New(rand.NewPCG(1, 1)))
+		sim.size = 1
+		c, err := dsql.NewCluster(t.Context(), dsql.Config{
+			Host: simHost, Region: "us-east-1", TLS: sim.client, Dial: sim.dial, MaxSize: 1, OnDemand: true, OpenTimeout: time.Second,
+			Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, key.SessionToken), Logger: discardLogger,
+			AfterConnect: func(ctx context.Context, conn *pgx.Conn) error {
+				_, err := conn.Exec(ctx, "select pg_sleep(20)")
+				return err
+			},
+		})
+		require.NoError(t, err)
+		defer func() {
+			require.NoError(t, c.Close(t.Context()))
+			require.NoError(t, sim.listener.Close())
+			sim.serving.Wait()
+		}()
+		p, err := c.NewPool(dsql.View{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		_, err = p.Exec(ctx, "select 1")
+		var open *dsql.OpenError
+		require.ErrorAs(t, err, &open)
+		require.ErrorIs(t, open, context.DeadlineExceeded)
+		require.Equal(t, "AfterConnect", open.Check)
+	})
 }

@@ -114,8 +114,8 @@ func (d *dialer) runAfterConnect(ctx context.Context, p *physical) error {
 		prepared = err == nil
 		return struct{}{}, err
 	}, func(struct{}) { end() })
-	if err != nil {
-		return d.openError(err, transient, "AfterConnect")
+	if err != nil { // that the open's time was over, the answer to a cancelled statement does not say
+		return d.openError(withContextError(ctx, err), transient, "AfterConnect")
 	}
 	return nil
 }

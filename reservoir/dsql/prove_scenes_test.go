@@ -239,6 +239,12 @@ func (s *scene) hook(ctx context.Context, conn *pgx.Conn, statement string) erro
 			short, cancel := context.WithTimeout(ctx, time.Millisecond)
 			defer cancel()
 			_, _ = conn.Exec(short, "select pg_sleep(20)")
+			if _, err := conn.Exec(ctx, statement); err != nil {
+				// The request to cancel may come late and stop this one: the hook's own affair, which
+				// must not pass for a cancel of the pool's.
+				return fmt.Errorf("behind a statement of the hook's that was cut: %v", err) //nolint:errorlint // see above
+			}
+			return nil
 		}
 	}
 	_, err := conn.Exec(ctx, statement)

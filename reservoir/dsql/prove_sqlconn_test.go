@@ -20,7 +20,8 @@ type ownConn struct {
 	conn *sql.Conn
 	rows []*sql.Rows
 	tx   *sql.Tx
-	of   []int // changes of tx that went well, and those that may be in it
+	long context.Context //nolint:containedctx // of transactions that the step's context does not end
+	of   []int           // changes of tx that went well, and those that may be in it
 }
 
 func init() {
@@ -33,7 +34,9 @@ func useOwnConn(ctx context.Context, p *prover, r *rand.Rand, polite bool) {
 	if err != nil {
 		return
 	}
-	c := &ownConn{prover: p, polite: polite, conn: conn}
+	long, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second) // the server may never answer BEGIN
+	defer cancel()
+	c := &ownConn{prover: p, polite: polite, conn: conn, long: long}
 	for range r.IntN(12) {
 		c.step(ctx, r)
 	}
@@ -86,7 +89,7 @@ func (c *ownConn) step(ctx context.Context, r *rand.Rand) {
 		_ = c.rows[0].Close()
 		c.rows = c.rows[1:]
 	case n == 5 && c.tx == nil:
-		within := context.WithoutCancel(ctx)
+		within := c.long
 		if r.IntN(3) == 0 {
 			within = ctx // which may end, so that database/sql rolls it back
 		}
