@@ -30,11 +30,11 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 # debug_bindings counts what DuckDB's C++ hands out, so that tests find leaks there too; invariants turns
-# internal/invariant on.
+# internal/invariant on. Without go vet, which make lint runs, and the debugger's symbols it takes minutes less.
 .PHONY: test
 test: export GOFLAGS := $(GOFLAGS),debug_bindings,invariants
 test: test-deps ## all tests of all modules, with the race detector
-	@$(call each,go test -race -timeout 600s ./... $(quiet),tests)
+	@$(call each,go test -race -vet=off -ldflags=-w -timeout 600s ./... $(quiet),tests)
 	@GOFLAGS= go test -run Allocates ./reservoir # allocations are counted without the race detector and the invariants
 	@cd internal/tools/bench && GOFLAGS= go test -run Allocates ./calls
 

@@ -684,7 +684,7 @@ func (b *takenBudget) revoke(r lease.Revocation) {
 func TestWhateverADriverDoes(t *testing.T) {
 	seed, _ := strconv.ParseUint(os.Getenv("PROVE_SEED"), 10, 64)
 	many, _ := strconv.Atoi(os.Getenv("PROVE_SCENES"))
-	for i := range uint64(max(many, 20)) { //nolint:gosec // small
+	for i := range uint64(max(many, 10)) { //nolint:gosec // small
 		playOdd(t, seed+i)
 	}
 }

@@ -355,7 +355,7 @@ func TestEveryWordOfASingleCallHolds(t *testing.T) {
 	seed, _ := strconv.ParseUint(os.Getenv("PROVE_SEED"), 10, 64)
 	many, _ := strconv.Atoi(os.Getenv("PROVE_SCENES"))
 	profiles := []testserver.Profile{testserver.Strict(), testserver.SwanLake(), testserver.GizmoSQL(), testserver.Dremio(), doris(), testserver.ClickHouse(), noSessions()}
-	for i := range uint64(max(many, 3)) { //nolint:gosec // small
+	for i := range uint64(max(many, 2)) { //nolint:gosec // small
 		for k, profile := range profiles {
 			kind := kinds[(i+uint64(k))%3]
 			if kind == "new" && profile.SessionKey == testserver.ByBearer {

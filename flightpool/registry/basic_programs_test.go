@@ -339,7 +339,7 @@ func (p *basicProgram) change(ctx context.Context, rnd *rand.Rand) {
 func TestNoUserMeetsAnotherByPassword(t *testing.T) {
 	seed, _ := strconv.ParseUint(os.Getenv("PROVE_SEED"), 10, 64)
 	many, _ := strconv.Atoi(os.Getenv("PROVE_SCENES"))
-	for i := range uint64(max(many, 2)) {
+	for i := range uint64(max(many, 1)) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &basicProgram{T: t, seed: seed + i, faulty: (seed+i)%2 == 0, servers: map[string]*basicServer{}, password: map[string]int{}, gone: map[string]bool{}, said: map[int]error{}}
 			p.run()
