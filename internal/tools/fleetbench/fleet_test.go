@@ -30,9 +30,9 @@ func TestTheClaimsHoldOfASmallFleet(t *testing.T) {
 	defer f.close()
 	for _, name := range []string{"burst", "steady", "drop", "chaos"} {
 		t.Run(name, func(t *testing.T) {
-			s := scale{processes: 3, conns: 20, length: 5 * time.Second, pools: []string{"dsql"}, brief: true}
+			s := scale{processes: 3, conns: 20, length: 3 * time.Second, pools: []string{"dsql"}, brief: true}
 			if name == "steady" || name == "drop" {
-				s.length = 10 * time.Second
+				s.length = 6 * time.Second
 			}
 			var out bytes.Buffer
 			r := &report{out: &out}
