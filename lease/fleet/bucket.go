@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -58,13 +59,17 @@ type testFaults struct {
 	skew            time.Duration // of this process's clock
 }
 
+// newSharedBucket makes a bucket. Its tick is longer than that of cfg where that would pay
+// for less than two units: what a tick cannot pay for is lost.
 func newSharedBucket(store *meter, cfg *LimiterConfig, rules testFaults) *sharedBucket {
+	rate := cfg.Rate * permitUnits
+	tick := max(cfg.Tick, seconds(2/rate))
 	return &sharedBucket{
 		store: store, key: rateKey(cfg.Budget),
-		rate: cfg.Rate * permitUnits, tick: cfg.Tick,
-		depth:         int64(permitUnits * (float64(cfg.Burst) - 6*cfg.Rate*cfg.Tick.Seconds())),
+		rate: rate, tick: tick,
+		depth:         int64(permitUnits * (float64(cfg.Burst) - 6*cfg.Rate*tick.Seconds())),
 		maxAhead:      int64(permitUnits * cfg.Rate * cfg.MaxWait.Seconds()),
-		takeoverDelay: 3*cfg.Tick + rand.N(cfg.Tick),
+		takeoverDelay: 3*tick + rand.N(tick),
 		testFaults:    rules,
 	}
 }
@@ -163,11 +168,16 @@ func (p *sharedBucket) nextLookAt(number int64) time.Time {
 // which differs from process to process.
 func (p *sharedBucket) refresh(ctx context.Context) error {
 	mine := p.isRefiller && !p.now().Before(p.tickDue())
-	stuck := !p.isRefiller && p.lastAnswered.Sub(p.earnedSince) >= p.takeoverDelay // seen to stand still
-	if p.earned < p.granted && (mine || stuck) {
+	if p.earned < p.granted && (mine || p.isStill()) {
 		return p.writeTick(ctx)
 	}
 	return p.read(ctx)
+}
+
+// isStill reports whether another was to tick, and has not for so long that this
+// process takes over.
+func (p *sharedBucket) isStill() bool {
+	return !p.isRefiller && p.lastAnswered.Sub(p.earnedSince) >= p.takeoverDelay
 }
 
 // read reads the budget, and makes it if it is missing. sent is when the request was
@@ -196,10 +206,19 @@ func (p *sharedBucket) maxGranted(permits int) int64 {
 	return p.earned + p.depth + p.maxAhead - int64(permits)*permitUnits
 }
 
+// isFull reports whether a reservation was to be refused when the record was last seen.
+func (p *sharedBucket) isFull(permits int) bool { return p.granted > p.maxGranted(permits) }
+
 // knownFull reports whether a reservation is known to be refused. It saves a write that
 // would be denied.
 func (p *sharedBucket) knownFull(permits int, now time.Time) bool {
-	return now.Sub(p.lastAnswered) <= 2*p.tick && p.granted > p.maxGranted(permits)
+	return now.Sub(p.lastAnswered) <= 2*p.tick && p.isFull(permits)
+}
+
+// maxReserved is how many permits may be reserved at once: as many as time pays for
+// within MaxWait. More would wait for longer than others may be ahead of them.
+func (p *sharedBucket) maxReserved() int {
+	return int(min(max(p.maxAhead/permitUnits, 1), math.MaxInt32))
 }
 
 // reserve takes the next permits and returns the last one's number. It reports false

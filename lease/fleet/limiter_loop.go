@@ -34,7 +34,7 @@ func (l *Limiter) reserveLoop(ctx context.Context) {
 			if n = l.gatherCallers(ctx, n); n == 0 {
 				continue // all have left, and nothing was asked
 			}
-			err = l.reserveBatch(ctx, min(n+min(n, l.expectedReturns), l.cfg.Batch))
+			err = l.reserveBatch(ctx, min(n+min(n, l.expectedReturns), l.cfg.Batch, l.bucket.maxReserved()))
 		// Nobody waits, but the budget is not full, and it is this process that ticks.
 		case l.bucket.shouldRefill():
 			pause(ctx, l.bucket.refillDue().Sub(l.bucket.now()), l.wakeup)
@@ -80,14 +80,14 @@ func (l *Limiter) gatherCallers(ctx context.Context, waiting int) int {
 func (l *Limiter) reserveBatch(ctx context.Context, k int) error {
 	sent := l.bucket.now()
 	if l.bucket.knownFull(k, sent) {
-		return l.waitForRoom(ctx)
+		return l.waitForRoom(ctx, k)
 	}
 	last, ok, err := l.bucket.reserve(ctx, k)
 	switch {
 	case err != nil:
 		return err
 	case !ok:
-		return l.waitForRoom(ctx)
+		return l.waitForRoom(ctx, k)
 	}
 	came := uint64(0)
 	// One after the other: each is held back until its own time.
@@ -106,12 +106,28 @@ func (l *Limiter) reserveBatch(ctx context.Context, k int) error {
 // waitForRoom waits until more permits may be reserved. As many are reserved
 // already as MaxWait allows: whoever asks again within two thirds of that comes
 // before they run out. So a fleet of any size asks seldom, by a read each.
-func (l *Limiter) waitForRoom(ctx context.Context) error {
-	third := l.cfg.MaxWait / 3
-	if !pause(ctx, third+rand.N(third+1), nil) {
-		return ctx.Err()
+//
+// INVARIANT: whoever waits for room and sees that nobody pays time in, does. Those who
+// have reserved what is in the way may have died, or have given their permits up.
+func (l *Limiter) waitForRoom(ctx context.Context, permits int) error {
+	b := l.bucket
+	if third := l.cfg.MaxWait / 3; !b.isRefiller {
+		if !pause(ctx, third+rand.N(third+1), nil) {
+			return ctx.Err()
+		}
+		if err := b.read(ctx); err != nil {
+			return err
+		}
 	}
-	return l.bucket.read(ctx)
+	for b.isFull(permits) && (b.isRefiller || b.isStill()) {
+		if !pause(ctx, b.refillDue().Sub(b.now()), nil) {
+			return ctx.Err()
+		}
+		if err := b.refresh(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // usePermit waits for a permit's time and gives it to whoever waits first, or to who
