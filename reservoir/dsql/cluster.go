@@ -139,7 +139,8 @@ func (c *Cluster) close(ctx context.Context, p *physical) error {
 }
 
 // onRevoked closes every connection: the idle ones now, those in use when they
-// come back, at the latest at the deadline.
+// come back, at the latest at the deadline. Then those are cut too whose close has begun
+// and not ended.
 func (c *Cluster) onRevoked(r lease.Revocation) {
 	c.log.Warn("the fleet's leases are revoked", "deadline", r.Deadline, "error", r.Cause)
 	c.mu.Lock()
@@ -148,8 +149,9 @@ func (c *Cluster) onRevoked(r lease.Revocation) {
 		doomed = append(doomed, p)
 	}
 	c.mu.Unlock()
-	c.res.Reset()
+	force := c.res.Recall() // of those that were lent since the list was made, too
 	time.AfterFunc(time.Until(r.Deadline), func() {
+		force(r.Cause)
 		for _, p := range doomed {
 			p.abort() // closing a closed socket does nothing
 		}
