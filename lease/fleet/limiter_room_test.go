@@ -147,7 +147,7 @@ func (d drought) run(t *testing.T, rng *rand.Rand) (calmOpens int, all opens) {
 
 // Whatever was lost, what the rate permits is used once requests are answered again.
 func TestARateIsUsedAfterWhateverHappened(t *testing.T) {
-	for seed := range 10 * storms(t) {
+	for seed := range 5 * storms(t) {
 		rng := seeded(seed)
 		d := randomDrought(rng)
 		n, all := d.run(t, rng)
