@@ -201,18 +201,17 @@ func (p *sharedBucket) read(ctx context.Context) error {
 	return nil
 }
 
-// maxGranted is what may be granted for a reservation to be made.
-func (p *sharedBucket) maxGranted(permits int) int64 {
-	return p.earned + p.depth + p.maxAhead - int64(permits)*permitUnits
-}
+// maxGranted is what may be granted for a reservation to be made. There is room for a
+// batch where there is for one permit: else who needs many got none beside many who need one.
+func (p *sharedBucket) maxGranted() int64 { return p.earned + p.depth + p.maxAhead - permitUnits }
 
 // isFull reports whether a reservation was to be refused when the record was last seen.
-func (p *sharedBucket) isFull(permits int) bool { return p.granted > p.maxGranted(permits) }
+func (p *sharedBucket) isFull() bool { return p.granted > p.maxGranted() }
 
 // knownFull reports whether a reservation is known to be refused. It saves a write that
 // would be denied.
-func (p *sharedBucket) knownFull(permits int, now time.Time) bool {
-	return now.Sub(p.lastAnswered) <= 2*p.tick && p.isFull(permits)
+func (p *sharedBucket) knownFull(now time.Time) bool {
+	return now.Sub(p.lastAnswered) <= 2*p.tick && p.isFull()
 }
 
 // maxReserved is how many permits may be reserved at once: as many as time pays for
@@ -227,7 +226,7 @@ func (p *sharedBucket) maxReserved() int {
 func (p *sharedBucket) reserve(ctx context.Context, permits int) (last int64, ok bool, err error) {
 	sent, k := p.now(), int64(permits)*permitUnits
 	answer, err := p.store.write(ctx, Change{
-		Key: p.key, AtMost: map[string]int64{"granted": p.maxGranted(permits)}, Add: map[string]int64{"granted": k},
+		Key: p.key, AtMost: map[string]int64{"granted": p.maxGranted()}, Add: map[string]int64{"granted": k},
 	})
 	switch {
 	case err != nil:

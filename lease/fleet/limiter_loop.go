@@ -79,15 +79,15 @@ func (l *Limiter) gatherCallers(ctx context.Context, waiting int) int {
 // is handed out until the last is tells how many callers to expect again.
 func (l *Limiter) reserveBatch(ctx context.Context, k int) error {
 	sent := l.bucket.now()
-	if l.bucket.knownFull(k, sent) {
-		return l.waitForRoom(ctx, k)
+	if l.bucket.knownFull(sent) {
+		return l.waitForRoom(ctx)
 	}
 	last, ok, err := l.bucket.reserve(ctx, k)
 	switch {
 	case err != nil:
 		return err
 	case !ok:
-		return l.waitForRoom(ctx, k)
+		return l.waitForRoom(ctx)
 	}
 	came := uint64(0)
 	// One after the other: each is held back until its own time.
@@ -109,7 +109,7 @@ func (l *Limiter) reserveBatch(ctx context.Context, k int) error {
 //
 // INVARIANT: whoever waits for room and sees that nobody pays time in, does. Those who
 // have reserved what is in the way may have died, or have given their permits up.
-func (l *Limiter) waitForRoom(ctx context.Context, permits int) error {
+func (l *Limiter) waitForRoom(ctx context.Context) error {
 	b := l.bucket
 	if third := l.cfg.MaxWait / 3; !b.isRefiller {
 		if !pause(ctx, third+rand.N(third+1), nil) {
@@ -119,7 +119,7 @@ func (l *Limiter) waitForRoom(ctx context.Context, permits int) error {
 			return err
 		}
 	}
-	for b.isFull(permits) && (b.isRefiller || b.isStill()) {
+	for b.isFull() && (b.isRefiller || b.isStill()) {
 		if !pause(ctx, b.refillDue().Sub(b.now()), nil) {
 			return ctx.Err()
 		}

@@ -155,3 +155,50 @@ func TestARateIsUsedAfterWhateverHappened(t *testing.T) {
 		require.Zero(t, all.excess(d.rate, d.burst), "seed %d: %+v", seed, d)
 	}
 }
+
+// More processes with one caller each than may reserve ahead leave room for one that has
+// many: it has no less for each caller than half of what they have.
+func TestWhoNeedsManyPermitsIsServedBesideManyWhoNeedOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate, many, few, each = 2, 70, 1, 10
+		db := newWorld()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+		defer cancel()
+		var callers sync.WaitGroup
+		var limiters []*Limiter
+		start := func(n int) (served []int) {
+			l, err := NewLimiter(t.Context(), newProcess(db, uint64(len(limiters)), calm), LimiterConfig{Budget: "b", Rate: rate, Burst: 100, Logger: silence})
+			require.NoError(t, err)
+			limiters, served = append(limiters, l), make([]int, n)
+			for i := range served {
+				callers.Go(func() {
+					for l.Wait(ctx) == nil {
+						served[i]++
+					}
+				})
+			}
+			return served
+		}
+		var modest [][]int
+		for range many {
+			modest = append(modest, start(few))
+		}
+		time.Sleep(5 * time.Minute) // as many as may be are reserved
+		greedy := start(each)
+		callers.Wait()
+		sum := func(of ...[]int) (n int) {
+			for _, served := range of {
+				for _, k := range served {
+					n += k
+				}
+			}
+			return n
+		}
+		fair := float64(sum(modest...)) / many / 20 * 15 * each // in its 15 of 20 minutes
+		assert.Greater(t, float64(sum(greedy)), fair/2)
+		assert.GreaterOrEqual(t, sum(append(modest, greedy)...), rate*20*60*19/20)
+		for _, l := range limiters {
+			assert.NoError(t, l.Close(t.Context()))
+		}
+	})
+}

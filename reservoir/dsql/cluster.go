@@ -139,8 +139,7 @@ func (c *Cluster) close(ctx context.Context, p *physical) error {
 }
 
 // onRevoked closes every connection: the idle ones now, those in use when they
-// come back, at the latest at the deadline. Then those are cut too whose close has begun
-// and not ended.
+// come back, at the latest at the deadline.
 func (c *Cluster) onRevoked(r lease.Revocation) {
 	c.log.Warn("the fleet's leases are revoked", "deadline", r.Deadline, "error", r.Cause)
 	c.mu.Lock()
@@ -149,9 +148,8 @@ func (c *Cluster) onRevoked(r lease.Revocation) {
 		doomed = append(doomed, p)
 	}
 	c.mu.Unlock()
-	force := c.res.Recall() // of those that were lent since the list was made, too
+	c.res.Reset()
 	time.AfterFunc(time.Until(r.Deadline), func() {
-		force(r.Cause)
 		for _, p := range doomed {
 			p.abort() // closing a closed socket does nothing
 		}
