@@ -27,6 +27,21 @@ func (r *result) affected() int64 {
 	return int64(capi.RowsChanged(&r.handle))
 }
 
+// drain reads the rows of a result to their end and counts them.
+func (r *result) drain() (rows int64, err error) {
+	for {
+		chunk := capi.FetchChunk(r.handle)
+		if chunk.Ptr == nil {
+			if msg := capi.ResultError(&r.handle); msg != "" {
+				return rows, explained(capi.ResultErrorType(&r.handle), msg)
+			}
+			return rows, nil
+		}
+		rows += int64(capi.DataChunkGetSize(chunk))
+		capi.DestroyDataChunk(&chunk)
+	}
+}
+
 // schema of the rows, without fields if there are none.
 func (r *result) schema(conn capi.Connection) (*arrow.Schema, error) {
 	if !r.hasRows() {

@@ -120,7 +120,8 @@ func (s *session) prepareLast(ctx context.Context, sql string) (*statement, erro
 }
 
 // execute binds one row of params, runs the statement to its end and drops
-// its rows.
+// its rows. Those of a RETURNING are as many as it has changed, which DuckDB does
+// not tell beside them.
 func (s *session) execute(ctx context.Context, st *statement, params arrow.RecordBatch, row int64) (int64, error) {
 	if err := st.bind(params, int(row)); err != nil {
 		return 0, err
@@ -130,6 +131,9 @@ func (s *session) execute(ctx context.Context, st *statement, params arrow.Recor
 		return 0, err
 	}
 	defer res.close()
+	if res.hasRows() && st.changesRows() {
+		return res.drain()
+	}
 	return res.affected(), nil
 }
 

@@ -54,6 +54,14 @@ func TestUpdateCountsRowsAndRunsEveryStatement(t *testing.T) {
 	require.EqualValues(t, 2, s.mustUpdate(t, "UPDATE t SET i = 9 WHERE i < 2"))
 	require.EqualValues(t, 4, s.mustUpdate(t, "DELETE FROM t"))
 	require.Zero(t, s.mustUpdate(t, "SELECT 42"), "its rows are dropped")
+	require.EqualValues(t, 5000, s.mustUpdate(t, "INSERT INTO t FROM range(5000) RETURNING i"), "of several chunks")
+	require.EqualValues(t, 3, s.mustUpdate(t, "UPDATE t SET i = 9 WHERE i < 3 RETURNING i, i + 1"))
+	require.EqualValues(t, 5000, s.mustUpdate(t, "DELETE FROM t RETURNING *"))
+	require.Zero(t, s.mustUpdate(t, "DELETE FROM t RETURNING *"))
+	two := record(t, arrow.NewSchema([]arrow.Field{{Name: "1", Type: arrow.PrimitiveTypes.Int64}}, nil), `[{"1": 3}, {"1": 4}]`)
+	n, err := s.Update(t.Context(), "INSERT INTO t VALUES (?) RETURNING i", two)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, n)
 }
 
 func TestQueryRunsAnyStatement(t *testing.T) {

@@ -113,18 +113,29 @@ func (st *statement) describe() (engine.Description, error) {
 	return d, err
 }
 
+// changesRows reports whether the statement is one of those that count what they change.
+func (st *statement) changesRows() bool {
+	switch st.kind() {
+	case capi.StatementTypeInsert, capi.StatementTypeUpdate, capi.StatementTypeDelete, capi.StatementTypeMergeInto:
+		return true
+	default:
+		return false
+	}
+}
+
 // isUpdate reports whether the statement is run for its effect and has no rows.
 // DuckDB describes the count of an INSERT as a column, so it is told from the
 // columns of a RETURNING by what it looks like.
 func (st *statement) isUpdate() bool {
+	if st.changesRows() {
+		return capi.PreparedStatementColumnCount(st.handle) == 1 &&
+			capi.PreparedStatementColumnType(st.handle, 0) == capi.TypeBigInt &&
+			capi.PreparedStatementColumnName(st.handle, 0) == "Count"
+	}
 	switch st.kind() {
 	case capi.StatementTypeSelect, capi.StatementTypeExplain, capi.StatementTypePragma, capi.StatementTypeCall,
 		capi.StatementTypeExecute, capi.StatementTypeRelation, capi.StatementTypeLogicalPlan:
 		return false
-	case capi.StatementTypeInsert, capi.StatementTypeUpdate, capi.StatementTypeDelete, capi.StatementTypeMergeInto:
-		return capi.PreparedStatementColumnCount(st.handle) == 1 &&
-			capi.PreparedStatementColumnType(st.handle, 0) == capi.TypeBigInt &&
-			capi.PreparedStatementColumnName(st.handle, 0) == "Count"
 	default:
 		return true
 	}
