@@ -195,8 +195,11 @@ const (
 
 // HealthCheck says how connections, and through them the server, are watched.
 type HealthCheck struct {
-	Kind            HealthKind
-	SQL             string        // a harmless query ("SELECT 1"); no secret, since a server may repeat it in the errors of opens
+	Kind HealthKind
+	// SQL is a harmless query ("SELECT 1"), without a secret, since a server may repeat
+	// it in the errors of opens. With Ping a server may refuse it, which shows a
+	// session that works too; with the other kinds such a server's opens fail.
+	SQL             string
 	Timeout         time.Duration // bounds one check (5s)
 	Interval        time.Duration // between checks of an idle connection (30s; negative: none)
 	IdleBeforeCheck time.Duration // ValidateOnAcquire spares connections used more recently (1s; negative: none)

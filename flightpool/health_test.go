@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -141,6 +142,33 @@ func TestKindsOfHealthCheckFindWhatTheyAreFor(t *testing.T) {
 			r.srv.Faults().EvictSessions()
 			require.Equal(r, "1", r.value(r.pool, "SELECT 1"))
 			require.Equal(r, evictedIsSeen, r.pool.Stats().CheckFailures > 0, "kind %d", kind)
+		})
+	}
+}
+
+// Each check would close the connection, and the next would be opened in vain.
+func TestAHealthCheckThatTheServerRefusesIsToldAtTheOpen(t *testing.T) {
+	refusal := testserver.Fault{On: testserver.OnStatement, SQL: "SELECT 2", Do: testserver.Fail(codes.InvalidArgument, "no such table")}
+	for kind, told := range map[HealthKind]bool{Ping: false, Query: true, FullValidate: true} {
+		cfg := Config{MaxSize: 1, MinIdle: -1, HealthCheck: HealthCheck{Kind: kind, SQL: "SELECT 2", ValidateOnAcquire: true, IdleBeforeCheck: -1}}
+		inBubble(t, testserver.Strict(), cfg, func(r *rig) {
+			r.srv.Faults().Set(refusal)
+			for range 3 {
+				if !told {
+					require.Equal(r, "1", r.value(r.pool, "SELECT 1"))
+					r.pool.Reset()
+					continue
+				}
+				_, err := r.pool.Query(r.Context(), "SELECT 1")
+				require.Error(r, err, "kind %d", kind)
+				require.ErrorContains(r, err, "HealthCheck.SQL: ")
+				require.ErrorContains(r, err, "no such table")
+				require.Equal(r, FaultStatement, backend.FaultIn(err))
+				require.True(r, SafeToRetry(err))
+				require.Nil(r, r.pool.Stats().UnhealthyReason)
+			}
+			r.srv.Faults().Clear()
+			require.Equal(r, "1", r.value(r.pool, "SELECT 1"))
 		})
 	}
 }

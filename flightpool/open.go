@@ -62,7 +62,7 @@ func (p *FlightSQLPool) verifyNew(ctx context.Context, c backend.Conn) error {
 			_ = p.closeConn(c) // what went wrong before matters more
 		}
 	}()
-	if err := session.CheckSession(ctx, c, p.cfg.HealthCheck.SQL); err != nil {
+	if err := p.checkNew(ctx, c); err != nil {
 		return err
 	}
 	if err := p.prepareNew(ctx, c); err != nil {

@@ -56,6 +56,24 @@ func (p *FlightSQLPool) check(ctx context.Context, c backend.Conn) error {
 	return nil
 }
 
+// checkNew shows that the session works, whatever the server makes of HealthCheck.SQL.
+// Where the checks of the connection will run that, the server must not refuse it: each
+// would close the connection, and nobody would hear why.
+func (p *FlightSQLPool) checkNew(ctx context.Context, c backend.Conn) error {
+	check := p.cfg.HealthCheck
+	if check.Kind == Ping {
+		return session.CheckSession(ctx, c, check.SQL)
+	}
+	refused := session.Probe(ctx, c, check.SQL)
+	if refused == nil {
+		return nil
+	}
+	if err := session.CheckSession(ctx, c, check.SQL); err != nil {
+		return err
+	}
+	return &Error{Stage: backend.StageProbe, Fault: backend.FaultIn(refused), Err: fmt.Errorf("HealthCheck.SQL: %w", refused)}
+}
+
 func (p *FlightSQLPool) validate(ctx context.Context, c backend.Conn) error {
 	if p.cfg.HealthCheck.Kind == Ping {
 		return p.ping(ctx, c)

@@ -136,8 +136,8 @@ func (p *FlightSQLPool) Ingest(ctx context.Context, table string, rows array.Rec
 }
 
 // Ping shows, on any free connection, that the server has a session that works,
-// by running HealthCheck.SQL. A connection that turns out to be dead is replaced
-// and the ping repeated once.
+// by running HealthCheck.SQL, which it may refuse. A connection that turns out to be
+// dead is replaced and the ping repeated once.
 func (p *FlightSQLPool) Ping(ctx context.Context) error {
 	_, err := runStateless(ctx, p, "Ping", "", QueryOptions{Retry: RetryAlways}, func(ctx context.Context, s *SessionHandle, _ QueryOptions) (struct{}, error) {
 		return struct{}{}, s.Ping(ctx)
