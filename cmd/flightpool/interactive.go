@@ -134,8 +134,8 @@ type history struct {
 const maxHistory = 1000
 
 // secret finds statements that may hold one; they are not kept.
-var secret = regexp.MustCompile(`(?i)pass(w|phrase)|\bpwd\b|secret|identified\s+by|token|credential|bearer|connection_?string|` +
-	`(access|account|api|auth|encryption|parquet|private|shared)_?key|://[^\s'"]*:[^\s'"]*@`) // the last: in a URL
+var secret = regexp.MustCompile(`(?i)pass(w|phrase)|\bpwd\b|secret|identified\s+by|token|credential|bearer|authorization|connection_?string|` +
+	`(access|account|api|auth|encryption|parquet|private|shared)[_\s-]?key|://[^\s'"]*:[^\s'"]*@|[?&]sig(nature)?=`) // the last two: in a URL
 
 func (s *shell) openHistory(line *liner.State) *history {
 	h := &history{line: line}
