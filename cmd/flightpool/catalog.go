@@ -50,7 +50,7 @@ func (s *shell) describe(ctx context.Context, name string) error {
 	}
 	found, err := flightpool.CollectRows[tableRow](session.Metadata(ctx, request))
 	if err != nil {
-		return s.failed(ctx, err)
+		return s.failed(ctx, err, false)
 	}
 	if name == "" {
 		return s.listTables(found)

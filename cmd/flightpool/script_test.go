@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
@@ -21,6 +23,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/script"
 )
 
 func TestEachFormatSaysTheSame(t *testing.T) {
@@ -205,6 +208,46 @@ func TestAnInterruptionStopsTheStatementOnTheServer(t *testing.T) {
 	require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode())
 	require.Contains(t, errs.String(), "stopped on the server")
 	require.NoError(t, srv.Ledger().WaitIdle(t.Context()))
+}
+
+// What is stopped may have been done: RETURNING gives its rows once they are stored.
+func TestAnInterruptionOfAChangeSaysThatItMayBeStored(t *testing.T) {
+	endless, err := script.New().Open(t.Context())
+	require.NoError(t, err)
+	engine := script.New()
+	for _, prefix := range []string{"INSERT INTO log", "WITH gone AS (DELETE FROM log", "-- how\nINSERT INTO log", "SELECT 'INSERT'", "/* INSERT */"} {
+		engine.On(prefix, func(ctx context.Context, _ string, _ arrow.RecordBatch) (array.RecordReader, error) {
+			return endless.Query(ctx, "SELECT * FROM endless('1ms')", nil)
+		})
+	}
+	srv := serve(t, testserver.Options{Engine: engine})
+	for sql, maybe := range map[string]bool{
+		"SELECT * FROM endless('1ms')":                                  false,
+		"/* INSERT */ SELECT * FROM endless('1ms') -- INTO":             false,
+		"INSERT INTO log VALUES (1) RETURNING a":                        true,
+		"-- how\nINSERT INTO log VALUES (1) RETURNING a":                true,
+		"WITH gone AS (DELETE FROM log RETURNING *) SELECT * FROM gone": true,
+		"BEGIN; INSERT INTO log VALUES (1) RETURNING a":                 false, // is rolled back
+		"SELECT 'INSERT' FROM t":                                        true,  // the careful answer
+	} {
+		cmd := process(t, nil, srv.URI(), "--format", "csv", "-e", sql)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		_, err = io.ReadFull(out, make([]byte, 500))
+		require.NoError(t, err, "%s: %s", sql, &errs)
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
+		require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode())
+		if strings.Contains(errs.String(), "it may have carried the statement out") {
+			continue // it ended before it was to be stopped
+		}
+		require.Contains(t, errs.String(), "stopped on the server", sql)
+		require.Equal(t, maybe, strings.Contains(errs.String(), "what it had changed by then may be stored"), "%s: %s", sql, &errs)
+	}
 }
 
 // The server carries out what is left to it, and nobody is told that nothing was done.

@@ -61,16 +61,17 @@ func (s *shell) statement(ctx context.Context, sql string) error {
 	s.stopped.Store(nil)
 	began := time.Now()
 	session, err := s.acquire(ctx)
+	changes := false
 	if err == nil {
 		var done bool
 		if done, err = s.control(ctx, session, sql); !done {
-			s.last = sql
+			s.last, changes = sql, mayChange(sql)
 			err = s.query(ctx, session, sql, began)
 			err = errors.Join(err, s.withPager(ctx))
 		}
 	}
 	if err != nil {
-		return s.failed(ctx, err)
+		return s.failed(ctx, err, changes)
 	}
 	if errors.Is(context.Cause(ctx), errInterrupted) { // while its rows were printed, for example
 		return &failure{exitInterrupted, fmt.Errorf("%w: the statement had ended on the server", errInterrupted)}
@@ -211,8 +212,9 @@ func (s *shell) control(ctx context.Context, session *flightpool.SessionHandle, 
 
 // failed finds out what a failed statement has left of the session, and makes
 // the error of it.
-func (s *shell) failed(ctx context.Context, err error) error {
+func (s *shell) failed(ctx context.Context, err error, changes bool) error {
 	interrupted, cause := isInterruption(ctx, err), err
+	mayBeStored := changes && s.tx == txNone
 	if s.tx == txOpen && (!unsent(err) || errors.Is(err, flightpool.ErrTxAborted)) { // what was not sent aborts nothing
 		s.tx = txAborted
 	}
@@ -230,7 +232,7 @@ func (s *shell) failed(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w\nthe session has ended%s; the next statement begins another", err, note)
 	}
 	if interrupted {
-		return &failure{exitInterrupted, fmt.Errorf("%w: %s", errInterrupted, s.howStopped(cause, err))}
+		return &failure{exitInterrupted, fmt.Errorf("%w: %s", errInterrupted, s.howStopped(cause, err, mayBeStored))}
 	}
 	return err
 }
@@ -250,7 +252,7 @@ func (s *shell) ask(ctx context.Context) error {
 }
 
 // howStopped says what became of the statement on the server. A COMMIT is never stopped.
-func (s *shell) howStopped(cause, lost error) string {
+func (s *shell) howStopped(cause, lost error, mayBeStored bool) string {
 	var text string
 	switch report := s.stopped.Load(); {
 	case errors.Is(cause, flightpool.ErrCommitUnknown):
@@ -261,6 +263,9 @@ func (s *shell) howStopped(cause, lost error) string {
 		text = "the server was not waited for; it may have carried the statement out"
 	case report.Confirmed:
 		text = fmt.Sprintf("the statement was stopped on the server (%s, %s)", report.ConfirmedBy, round(report.Elapsed))
+		if mayBeStored { // the rows of a RETURNING, for one, come once they are
+			text += "; what it had changed by then may be stored"
+		}
 	default:
 		text = "the server did not confirm that the statement has stopped"
 	}

@@ -137,12 +137,23 @@ func withoutComments(sql string) string {
 	return strings.TrimSpace(bare.String())
 }
 
+// mayChange reports whether a statement may change something. What has the word of a change
+// within quotes is taken for one, too.
+func mayChange(sql string) bool {
+	sql = withoutComments(sql)
+	return !readText.MatchString(sql) || changeText.MatchString(sql)
+}
+
 func isComment(mode byte) bool { return mode == '-' || mode == '*' }
 
 // Control of transactions is not sent as text: the pool keeps the account of transactions.
 var (
-	beginText     = regexp.MustCompile(`(?is)^(BEGIN|START)(\s+(TRANSACTION|WORK))?$`)
-	commitText    = regexp.MustCompile(`(?is)^(COMMIT|END)(\s+(TRANSACTION|WORK))?$`)
-	rollbackText  = regexp.MustCompile(`(?is)^(ROLLBACK|ABORT)(\s+(TRANSACTION|WORK))?$`)
+	beginText    = regexp.MustCompile(`(?is)^(BEGIN|START)(\s+(TRANSACTION|WORK))?$`)
+	commitText   = regexp.MustCompile(`(?is)^(COMMIT|END)(\s+(TRANSACTION|WORK))?$`)
+	rollbackText = regexp.MustCompile(`(?is)^(ROLLBACK|ABORT)(\s+(TRANSACTION|WORK))?$`)
+
+	readText   = regexp.MustCompile(`(?i)^[\s(]*(SELECT|FROM|VALUES|TABLE|WITH|PIVOT|UNPIVOT|SHOW|DESCRIBE|DESC|SUMMARIZE|EXPLAIN)\b`)
+	changeText = regexp.MustCompile(`(?i)\b(INSERT|UPDATE|DELETE|MERGE|INTO|ANALYZE)\b`)
+
 	savepointText = regexp.MustCompile(`(?is)^(SAVEPOINT|RELEASE(?:\s+SAVEPOINT)?|ROLLBACK\s+TO(?:\s+SAVEPOINT)?)\s+(\S+)$`)
 )
