@@ -82,8 +82,17 @@ func oneServer(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// flagError says what a flag takes where it was given something else.
+// flagError says what a flag takes where it was given something else. Of what is no flag it
+// prints no more than a name: -p with a password behind it is one elsewhere.
 func flagError(err error) error {
+	var unknown *pflag.NotExistError
+	var malformed *pflag.InvalidSyntaxError
+	switch {
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
+		return usageError("unknown flag: -%s", unknown.GetSpecifiedName())
+	case errors.As(err, &malformed):
+		return usageError("bad flag syntax: no name behind --")
+	}
 	wanted := map[string]string{"int": "a whole number", "duration": "a duration such as 10s", "bool": "true or false"}
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) && wanted[invalid.GetFlag().Value.Type()] != "" {

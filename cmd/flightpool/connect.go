@@ -108,6 +108,8 @@ func (a *app) credentials(ctx context.Context, cfg *flightpool.Config) error {
 			text, err := os.ReadFile(t.tokenFile)
 			return strings.TrimSpace(string(text)), time.Time{}, err
 		})
+	case strings.Contains(t.user, ":"): // what is behind may be a password
+		return fmt.Errorf("--user takes the name alone, without a colon: the password is that of %s, or asked for", passwordVariable)
 	case t.user != "":
 		password, err := a.password(ctx)
 		if err != nil {

@@ -52,6 +52,7 @@ func (a *app) command() *cobra.Command {
 			return nil
 		},
 	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	flags := root.PersistentFlags()
 	a.target.bind(root)
 	flags.StringVarP(&a.budget, "budget", "b", "", "name of the budget (default: the only one of the table; show: all)")

@@ -261,6 +261,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"no such budget":    {nil, []string{"show", "--endpoint", db.Endpoint, "--table", table, "-b", "other"}, exitMissing, []string{`budget "other"`, "no budget of that name"}},
 		"no such process":   {nil, at("errors", "free", "NOBODY", "--yes"), exitMissing, []string{`no process "NOBODY"`, "show"}},
 		"unknown flag":      {nil, []string{"show", "--tabel", "x"}, exitUsage, []string{"--tabel"}},
+		"password as flag":  {nil, []string{"show", "-p" + secret}, exitUsage, []string{"unknown flag: -p"}},
+		"flag without name": {nil, []string{"show", "--=" + secret}, exitUsage, []string{"bad flag syntax"}},
 		"unknown command":   {nil, []string{"shwo"}, exitUsage, []string{"did you mean show?"}},
 		"string in front":   {nil, []string{stranger, "show"}, exitUsage, []string{"no such command"}},
 		"string of show":    {nil, []string{"show", stranger}, exitUsage, []string{"show takes no argument and was given 1", "--postgres"}},

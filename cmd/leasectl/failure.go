@@ -14,6 +14,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
+	"github.com/spf13/pflag"
 
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/fleet"
@@ -52,6 +53,20 @@ func (o output) Write(p []byte) (int, error) {
 		err = &failure{exitFailure, fmt.Errorf("the output cannot be written: %w", err)}
 	}
 	return n, err
+}
+
+// flagError prints no more than a name of what is no flag: -p with a password behind it is
+// one elsewhere.
+func flagError(err error) error {
+	var unknown *pflag.NotExistError
+	var malformed *pflag.InvalidSyntaxError
+	switch {
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
+		return fmt.Errorf("unknown flag: -%s", unknown.GetSpecifiedName())
+	case errors.As(err, &malformed):
+		return errors.New("bad flag syntax: no name behind --")
+	}
+	return err
 }
 
 func exitCode(err error) int {
