@@ -44,10 +44,6 @@ func (s *shell) describe(ctx context.Context, name string) error {
 		return err
 	}
 	request := backend.MetadataRequest{Kind: backend.MetadataTables, IncludeColumns: name != ""}
-	schema, table := "", name
-	if before, after, ok := strings.Cut(name, "."); ok {
-		schema, table = before, after
-	}
 	found, err := flightpool.CollectRows[tableRow](session.Metadata(ctx, request))
 	if err != nil {
 		return s.failed(ctx, err, false)
@@ -55,9 +51,7 @@ func (s *shell) describe(ctx context.Context, name string) error {
 	if name == "" {
 		return s.listTables(found)
 	}
-	found = slices.DeleteFunc(found, func(r tableRow) bool {
-		return !strings.EqualFold(r.Name, table) || schema != "" && !strings.EqualFold(text(r.Schema), schema)
-	})
+	found = slices.DeleteFunc(found, func(r tableRow) bool { return !r.isNamed(name) && !r.isNamed(strings.ReplaceAll(name, `"`, "")) })
 	if len(found) == 0 {
 		return fmt.Errorf(`no table %s: \d lists them`, output.Printable(name))
 	}
@@ -84,6 +78,21 @@ func (s *shell) listTables(found []tableRow) error {
 	}
 	s.tell("(%s)", count(int64(len(found)), "table"))
 	return nil
+}
+
+// isNamed reports whether name is that of the table, alone or behind those of its schema and
+// catalog. A name may have dots itself.
+func (r tableRow) isNamed(name string) bool {
+	full := r.Name
+	for _, part := range []string{"", text(r.Schema), text(r.Catalog)} {
+		if part != "" {
+			full = part + "." + full
+		}
+		if strings.EqualFold(name, full) {
+			return true
+		}
+	}
+	return false
 }
 
 func (r tableRow) fullName() string {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -115,6 +116,30 @@ func TestCredentialsComeFromFilesAndTheEnvironment(t *testing.T) {
 		r := flightpoolOf(t, "", c.env, append(c.args, srv.URI(), "-e", "SELECT 1 AS x", "--format", "csv")...)
 		require.Zero(t, r.code, r.err)
 		require.Equal(t, "x\n1\n", r.out)
+	}
+}
+
+// What \d lists is what \d takes, also where a name has dots.
+func TestATableIsDescribedByTheNameThatIsListed(t *testing.T) {
+	at := serve(t, testserver.Options{}).URI()
+	require.Zero(t, flightpoolOf(t, `CREATE TABLE flights (a BIGINT); CREATE SCHEMA s; CREATE TABLE s.flights (b BIGINT)`, nil, at).code)
+	described := func(name string) result {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), []string{at}, environment{strings.NewReader(`\d ` + name), &out, &errs, func(string) string { return "" }, make(chan os.Signal)})
+		return result{out.String(), errs.String(), code}
+	}
+	listed := regexp.MustCompile(`(?m)^  (\S*flights) `).FindAllStringSubmatch(described("").out, -1)
+	require.Len(t, listed, 2)
+	for _, line := range listed {
+		r := described(line[1])
+		require.Zero(t, r.code, r.err)
+		require.Equal(t, 1, strings.Count(r.out, "table "+line[1]+"\n"), r.out)
+		require.Equal(t, 1, strings.Count(r.out, "table "), r.out)
+	}
+	for name, found := range map[string]int{"flights": 2, "FLIGHTS": 2, "main.flights": 1, "s.Flights": 1, `s."flights"`: 1, `"memory"."s"."flights"`: 1, "nowhere.flights": 0, "memory.flights": 0, "lights": 0} {
+		r := described(name)
+		require.Equal(t, found, strings.Count(r.out, "table "), "%s: %s", name, r.out)
+		require.Equal(t, found == 0, strings.Contains(r.err, "no table"), r.err)
 	}
 }
 
