@@ -110,10 +110,12 @@ type LimiterConfig struct {
 	Tick time.Duration
 
 	// Batch is how many permits are reserved at once when as many callers
-	// wait: 10 by default.
+	// wait: 10 by default, and no more than MaxWait pays for.
 	Batch int
 
-	// MaxWait is how far ahead permits are reserved: 30s by default.
+	// MaxWait is how far ahead permits are reserved, and the rest of a batch
+	// further: 30s by default. While all of that is reserved, the callers of a
+	// process wait until it finds room: it looks after a third to two thirds of MaxWait.
 	MaxWait time.Duration
 
 	// Fallback is what is granted while the store cannot be reached, in

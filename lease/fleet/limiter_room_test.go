@@ -41,7 +41,7 @@ func TestPermitsOfTheDeadHoldNobodyUp(t *testing.T) {
 // More callers wait than may be reserved for ahead, and a tick pays for less than the
 // thousandth of a permit.
 func TestARateOfFewPermitsIsUsedByManyCallers(t *testing.T) {
-	for _, rate := range []float64{0.001, 0.02, 0.1, 0.3, 1} {
+	for _, rate := range []float64{0.001, 0.1, 1} {
 		for _, members := range []int{1, 3} {
 			r := rush{rate: rate, burst: 10, members: members, callers: 12, faults: calm, lasts: max(20*time.Minute, seconds(30/rate))}
 			o := r.run(t, 1)

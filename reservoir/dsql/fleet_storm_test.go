@@ -381,6 +381,13 @@ func (m *stormMember) work(rng *rand.Rand) {
 	}
 }
 
+// wasServed is how often, and when last.
+func (m *stormMember) wasServed() (int, time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.served, m.last
+}
+
 // kill is kill -9: the kernel closes the sockets.
 func (m *stormMember) kill() {
 	s := m.storm
@@ -495,6 +502,8 @@ func (s tableStore) Write(_ context.Context, c leasefleet.Change) (leasefleet.An
 }
 
 func someBudget(s *storm) string {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
 	for key := range s.table.records {
 		if name, ok := strings.CutPrefix(key, leasefleet.BudgetPrefix); ok {
 			return name
@@ -558,7 +567,7 @@ func (s *storm) calm() {
 	before := map[*stormMember]int{}
 	s.mu.Lock()
 	for m := range s.members {
-		before[m] = m.served
+		before[m], _ = m.wasServed()
 	}
 	s.mu.Unlock()
 	time.Sleep(2 * time.Minute)
@@ -566,10 +575,7 @@ func (s *storm) calm() {
 	all := slices.Collect(maps.Keys(s.members))
 	s.mu.Unlock()
 	for _, m := range all {
-		m.mu.Lock()
-		served, last := m.served-before[m], m.last
-		m.mu.Unlock()
-		if served == 0 {
+		if served, last := m.wasServed(); served == before[m] {
 			s.fail("member %d was not served in two minutes since %v, last at %v: %+v, reservoir %+v", m.number, began, last, m.leases.Stats(), m.cluster.res.Stats())
 		}
 		if st := m.leases.Stats(); st.Degraded {
