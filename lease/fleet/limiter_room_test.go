@@ -51,6 +51,14 @@ func TestARateOfFewPermitsIsUsedByManyCallers(t *testing.T) {
 	}
 }
 
+// More callers wait in the whole fleet than may be reserved for ahead.
+func TestTheRateIsUsedWhileAllThatMayBeIsReserved(t *testing.T) {
+	r := rush{rate: 10, burst: 100, members: 60, callers: 10, faults: calm, lasts: 5 * time.Minute}
+	o := r.run(t, 1)
+	require.Zero(t, o.excess(r.rate, r.burst))
+	require.GreaterOrEqual(t, float64(len(o.times)), 0.95*(r.rate*r.lasts.Seconds()+float64(r.burst)))
+}
+
 // A drought is a fleet whose members fail and die while callers wait, and then no more.
 type drought struct {
 	rate             float64
