@@ -29,7 +29,7 @@ import (
 //	CREATE [TEMP] TABLE [IF NOT EXISTS] t (c BIGINT PRIMARY KEY, ...) | AS SELECT ...
 //	INSERT INTO t [(c, ...)] VALUES (...)    UPDATE t SET c = v [WHERE c = v]
 //	DELETE FROM t [WHERE c = v]              DROP TABLE [IF EXISTS] t
-//	CREATE SCHEMA s    USE [c.]s    SET name = v    RESET name
+//	CREATE SCHEMA s    USE [c.]s    SET [SESSION] name = v    RESET [SESSION] name
 //	BEGIN    COMMIT    ROLLBACK [TO s]    SAVEPOINT s    RELEASE s
 //
 // A table can be named with its schema, its catalog or both; temp.main holds the
@@ -43,7 +43,11 @@ type Engine struct {
 	committed tables
 	schemas   map[namespace]struct{}
 	answers   []answer
+	settings  map[string]serverSetting
 }
+
+// serverSetting is a setting of the whole server.
+type serverSetting struct{ value, byDefault string }
 
 // Answer makes the result of a statement. It must honour ctx. The reader is
 // released by its caller.
@@ -58,6 +62,34 @@ type answer struct {
 // schema "main".
 func New() *Engine {
 	return &Engine{committed: tables{}, schemas: map[namespace]struct{}{homeNamespace: {}}}
+}
+
+// ServerSetting makes a setting one of the whole server, as an operator of it has set it: SET and
+// RESET, which gives it the server's default, are heard in all sessions that have no value of
+// their own by SET SESSION. Other settings are of each session alone.
+func (s *Engine) ServerSetting(name, value, byDefault string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.settings == nil {
+		s.settings = map[string]serverSetting{}
+	}
+	s.settings[name] = serverSetting{value, byDefault}
+}
+
+// changeSetting gives a setting of the whole server another value, nil its default. It reports
+// whether there is such a setting.
+func (s *Engine) changeSetting(name string, value *string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	setting, known := s.settings[name]
+	if !known {
+		return false
+	}
+	if setting.value = setting.byDefault; value != nil {
+		setting.value = *value
+	}
+	s.settings[name] = setting
+	return true
 }
 
 // On answers every statement that begins with prefix, instead of the built-in

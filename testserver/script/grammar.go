@@ -40,12 +40,16 @@ func (p *parser) statement() *parsed {
 		st.lenient = p.Accept("IF", "EXISTS")
 		st.name = p.Ident()
 	case "SET":
+		st.own = p.Accept("SESSION")
 		st.name = p.Ident()
 		if !p.Accept("=") {
 			p.Expect("TO")
 		}
 		st.items = []item{p.value()}
-	case "RESET", "SHOW", "USE":
+	case "RESET":
+		st.own = p.Accept("SESSION")
+		st.name = p.Ident()
+	case "SHOW", "USE":
 		st.name = p.Ident()
 	default:
 		p.transaction(st)

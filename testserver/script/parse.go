@@ -24,6 +24,7 @@ type parsed struct {
 	into    []string // INSERT: columns, nil for all
 	as      *parsed  // CREATE TABLE ... AS
 	temp    bool
+	own     bool // SET SESSION, RESET SESSION
 	lenient bool // IF EXISTS, IF NOT EXISTS
 	columns []arrow.Field
 	key     int // column of the primary key, -1 if there is none

@@ -98,6 +98,30 @@ func TestItAnswersItsSQL(t *testing.T) {
 	must(t, s, "DROP TABLE IF EXISTS t")
 }
 
+func TestASettingOfTheServerIsHeardInAllSessionsWithoutAValueOfTheirOwn(t *testing.T) {
+	db := script.New()
+	db.ServerSetting("threads", "3", "8")
+	one, two := session(t, db), session(t, db)
+	both := func(first, second string) {
+		t.Helper()
+		require.Equal(t, [][]string{{first}}, rowsOf(t, one, "SHOW threads"))
+		require.Equal(t, [][]string{{second}}, rowsOf(t, two, "SELECT current_setting('threads')"))
+	}
+	both("3", "3")
+	must(t, one, "SET threads = 4")
+	both("4", "4")
+	must(t, one, "SET SESSION threads = 5")
+	both("5", "4")
+	must(t, two, "RESET threads")
+	both("5", "8")
+	must(t, one, "RESET SESSION threads")
+	both("8", "8")
+	must(t, one, "SET SESSION colour = 'red'")
+	require.Equal(t, [][]string{{"(null)"}}, rowsOf(t, two, "SHOW colour"))
+	must(t, one, "RESET SESSION colour")
+	require.Equal(t, [][]string{{"(null)"}}, rowsOf(t, one, "SHOW colour"))
+}
+
 func TestItRefusesWhatItDoesNotKnowAndNeverPanics(t *testing.T) {
 	s := session(t, script.New())
 	must(t, s, "CREATE TABLE t (a BIGINT)")

@@ -222,6 +222,11 @@ func (s *session) setting(name string) any {
 	if v, ok := s.settings[name]; ok {
 		return v
 	}
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	if of, ok := s.db.settings[name]; ok {
+		return of.value
+	}
 	return nil
 }
 

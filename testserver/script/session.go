@@ -144,13 +144,17 @@ func (s *session) updateRow(ctx context.Context, st *parsed, row []any) (n int64
 		if st.name == "schema" {
 			return 0, s.use(value)
 		}
-		s.settings[st.name] = value
+		if st.own || !s.db.changeSetting(st.name, &value) {
+			s.settings[st.name] = value
+		}
 		return 0, nil
 	case "RESET":
 		if st.name == "schema" {
 			s.at = homeNamespace
 		}
-		delete(s.settings, st.name)
+		if st.own || !s.db.changeSetting(st.name, nil) {
+			delete(s.settings, st.name)
+		}
 		return 0, nil
 	case "USE":
 		return 0, s.use(st.name)
