@@ -162,7 +162,8 @@ type Config struct {
 	// of DialOptions add must not change what a text means: a statement that the server refuses, since it has forgotten it or a
 	// table has changed, is prepared again within the call, and so a read that fails
 	// by itself is sent twice. Borrowers see none of them. A session that leaves
-	// anything to undo, or a call that is cut, has them closed; they end with their connection. Not with
+	// anything to undo, a call that is cut, or the first run of ResetSQL's statements has them closed; they end
+	// with their connection, and none is kept that was prepared beside a session that has changed a setting. Not with
 	// DisableRetry or ResetNone. A server that answers parameters with another handle, and
 	// other backends than the pool's own, keep none.
 	StatementCache int

@@ -14,6 +14,7 @@ import (
 type changedSettings struct {
 	mu    sync.Mutex
 	byKey map[string]*changedSetting
+	holds uint64 // so far
 }
 
 type changedSetting struct {
@@ -32,6 +33,14 @@ func (c *changedSettings) hold(key string) {
 		c.byKey[key] = &changedSetting{}
 	}
 	c.byKey[key].holders++
+	c.holds++
+}
+
+// asTheyWere reports whether no session holds a setting. holds is another once one has.
+func (c *changedSettings) asTheyWere() (holds uint64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.holds, len(c.byKey) == 0
 }
 
 // first is what the first of those who hold a setting has read; row is what this one has. One that is not
@@ -71,11 +80,19 @@ func ShareSettings(ctx context.Context) context.Context {
 // changedSettings are those of all sessions of the server, as far as is known, and the key of a setting
 // there. Pools of one owner may lead to several servers.
 func (p *Policy) changedSettings(key string) (*changedSettings, string) {
+	if c := p.allChangedSettings(); c != &p.changed {
+		return c, p.Target + " " + key
+	}
+	return &p.changed, key
+}
+
+// allChangedSettings is what changedSettings looks at, for every key.
+func (p *Policy) allChangedSettings() *changedSettings {
 	shared, ok := p.OwnerContext.Value(sharedSettingsKey{}).(*changedSettings)
 	if !ok || p.Target == "" {
-		return &p.changed, key
+		return &p.changed
 	}
-	return shared, p.Target + " " + key
+	return shared
 }
 
 // rememberSetting is rememberRow of a setting that is going to be changed. Where another session

@@ -232,7 +232,7 @@ func (s *SessionHandle) cleanSession() error {
 	}
 	start := time.Now()
 	err := s.closeTxAndStatements(ctx, tx, prepared)
-	if err == nil && dropKept { // they may mean something else by what was changed, and changed back
+	if err == nil && (dropKept || s.mustReset(d) && s.policy.Statements.firstReset(s.conn, s.policy.OnReturn.mode)) { // they may mean something else by what was changed, and changed back
 		err = s.closeKept(ctx)
 	}
 	if err == nil && s.mustReset(d) {

@@ -25,10 +25,14 @@ import (
 // counts its handles gives one again once it has replaced the session, in which the
 // kept ones mean something else.
 //
+// INVARIANT: none was prepared while a session was out that has changed a setting, which may be one
+// of the whole server: servers plan a statement by them, and the plan stays when they are put back.
+//
 // A nil *Statements keeps none.
 type Statements struct {
 	size   int
 	byConn sync.Map // backend.Conn to *connStatements
+	resets sync.Map // of backend.Conn, whose sessions have been reset by statements of the owner's
 }
 
 type connStatements struct {
@@ -44,7 +48,9 @@ type keptStatement struct {
 	handle  string
 	params  *arrow.Schema // that it was executed with
 	rows    *arrow.Schema // that it has answered with
-	lastUse uint64
+	lastUse uint64        // 0: it was not kept yet
+	holds   uint64        // of settings, as changedSettings counts them, when it was prepared
+	settled bool          // no setting was held then
 }
 
 // NewStatements keeps up to size statements for each connection.
@@ -54,7 +60,18 @@ func NewStatements(size int) *Statements { return &Statements{size: size} }
 func (k *Statements) Forget(c backend.Conn) {
 	if k != nil {
 		k.byConn.Delete(c)
+		k.resets.Delete(c)
 	}
+}
+
+// firstReset reports whether a connection's session is about to be reset by statements of the owner's
+// for the first time, behind which texts may mean something else than when it was opened.
+func (k *Statements) firstReset(c backend.Conn, mode resetMode) bool {
+	if k == nil || mode != resetSQL {
+		return false
+	}
+	_, again := k.resets.LoadOrStore(c, struct{}{})
+	return !again
 }
 
 func (k *Statements) of(c backend.Conn) *connStatements {
@@ -182,6 +199,8 @@ func (s *SessionHandle) queryKept(ctx context.Context, c *call, sql string, para
 		}
 		forgotten = true
 	}
+	st := &keptStatement{sql: sql}
+	st.holds, st.settled = s.policy.allChangedSettings().asTheyWere()
 	stmt, err := s.conn.Prepare(ctx, sql, c.backendCall)
 	if err != nil {
 		if forgotten {
@@ -190,7 +209,8 @@ func (s *SessionHandle) queryKept(ctx context.Context, c *call, sql string, para
 		return nil, err
 	}
 	c.setOwnStatement(stmt)
-	return c.queryBy(ctx, &keptStatement{sql: sql, stmt: stmt}, params)
+	st.stmt = stmt
+	return c.queryBy(ctx, st, params)
 }
 
 // errOtherParams says that a statement was executed with parameters of other types before,
@@ -224,6 +244,12 @@ func (c *call) queryBy(ctx context.Context, st *keptStatement, params parameters
 	return stream, nil
 }
 
+// plansAsBefore reports whether no session has changed a setting beside the preparing of st.
+func (p *Policy) plansAsBefore(st *keptStatement) bool {
+	holds, settled := p.allChangedSettings().asTheyWere()
+	return st.lastUse > 0 || st.settled && settled && holds == st.holds
+}
+
 // setKept has the call's own statement kept at its end.
 func (c *call) setKept(st *keptStatement) {
 	c.mu.Lock()
@@ -238,7 +264,7 @@ func (c *call) keepStatement(o outcome) {
 	st := c.mu.kept
 	c.mu.kept = nil
 	c.mu.Unlock()
-	if st == nil || o.err != nil || o.interruptedBy != nil || c.s.conn.Lost() != nil {
+	if st == nil || o.err != nil || o.interruptedBy != nil || c.s.conn.Lost() != nil || !c.s.policy.plansAsBefore(st) {
 		return
 	}
 	named, ok := st.stmt.(backend.HandleNamer)

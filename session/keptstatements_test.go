@@ -196,6 +196,63 @@ func TestASessionThatChangesSomethingClosesWhatIsKept(t *testing.T) {
 	})
 }
 
+// TestTheOwnersFirstResetCloses what is kept: a session begins otherwise behind it than it was opened,
+// and as it does behind all that follow.
+func TestTheOwnersFirstResetClosesWhatIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := keepingRig(t, 2)
+		r.policy.OnReturn = ResetSQL("USE lake")
+		must(t, r.read("SELECT 1", 7))
+		require.Equal(t, []string{"SELECT 1"}, r.kept())
+		must(t, r.handle.Close())
+		require.Empty(t, r.kept())
+		must(t, r.read("SELECT 1", 7))
+		must(t, New(r.conn, r.policy, r.returned).Close())
+		require.Equal(t, []string{"SELECT 1"}, r.kept())
+		r.policy.Statements.Forget(r.conn)
+		must(t, r.read("SELECT 1", 7))
+		must(t, New(r.conn, r.policy, r.returned).Close())
+		require.Empty(t, r.kept(), "another connection")
+	})
+}
+
+// TestNothingIsKeptThatWasPreparedUnderASetting of another session's: servers plan a statement by
+// settings of the whole server, and the plan stays as it is when they are put back.
+func TestNothingIsKeptThatWasPreparedUnderASettingOfAnother(t *testing.T) {
+	for name, shared := range map[string]bool{"of the pool": false, "of another pool of the owner's": true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := keepingRig(t, 4)
+			other := r.policy
+			if shared {
+				r.policy.Target, r.policy.OwnerContext = "lake:1", ShareSettings(r.policy.OwnerContext)
+				other = &Policy{Target: r.policy.Target, OwnerContext: r.policy.OwnerContext}
+			}
+			setting := func() *SessionHandle {
+				s := New(newStateConn(), other, r.returned)
+				_, err := s.Update(t.Context(), "SET threads = 1")
+				must(t, err)
+				return s
+			}
+			must(t, r.read("SELECT 1", 7))
+			s := setting()
+			must(t, r.read("SELECT 1", 7))
+			must(t, r.read("SELECT 2", 7))
+			require.Equal(t, []string{"SELECT 1"}, r.kept(), name)
+			must(t, s.Close())
+			must(t, r.read("SELECT 2", 7))
+			require.Equal(t, []string{"SELECT 1", "SELECT 2"}, r.kept(), name)
+			res, err := r.stateless().Query(t.Context(), "SELECT 3", 7)
+			must(t, err)
+			must(t, setting().Close()) // it may have been prepared in the middle of that
+			must(t, drained(res, nil))
+			require.Equal(t, []string{"SELECT 1", "SELECT 2"}, r.kept(), name)
+			_, handles, _, _ := r.conn.left()
+			require.Equal(t, 2, handles, name)
+			must(t, r.handle.Close())
+		})
+	}
+}
+
 // kept are the texts whose statements are kept for the rig's connection.
 func (r *rig) kept() []string {
 	r.t.Helper()
