@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -29,6 +30,7 @@ type answers struct {
 	rpcs  []string   // since the start
 	story []string   // of these, until clear
 	set   []*answer
+	token func() string // gives the token that comes with the next reply, nil for none
 }
 
 // answer is one such status. It is the text of a step: answer CODE POINT
@@ -89,6 +91,24 @@ func (a *answers) hit(name string) *answer {
 	return nil
 }
 
+// renew has the next reply bring a token.
+func (a *answers) renew(token func() string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.token = token
+}
+
+// bring has a reply bring a token, if that is to come.
+func (a *answers) bring(ctx context.Context) {
+	a.mu.Lock()
+	token := a.token
+	a.token = nil
+	a.mu.Unlock()
+	if token != nil {
+		_ = grpc.SetHeader(ctx, metadata.Pairs("authorization", token()))
+	}
+}
+
 // clear takes back what was not given. The RPCs until then are what counts.
 func (a *answers) clear() {
 	a.mu.Lock()
@@ -134,6 +154,7 @@ func (a *answers) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 			one := a.hit(path.Base(info.FullMethod))
+			a.bring(ctx)
 			if one == nil {
 				return handle(ctx, req)
 			}
@@ -174,6 +195,7 @@ func (s *answeredStream) RecvMsg(m any) error {
 		s.name = action.GetType()
 	}
 	s.one = s.answers.hit(s.name)
+	s.answers.bring(s.Context())
 	switch {
 	case s.one == nil || s.one.after:
 		return nil

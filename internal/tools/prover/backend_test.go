@@ -19,8 +19,7 @@ import (
 )
 
 // newPool makes the pool on the program's backend.
-func (w *world) newPool(cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
-	ctx := w.t.Context()
+func (w *world) newPool(ctx context.Context, cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
 	switch w.program.backend {
 	case "", "grpc":
 		if w.program.backend == "grpc" {

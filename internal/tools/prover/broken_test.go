@@ -56,6 +56,12 @@ var broken = []struct {
 	{"what a borrower drops of a prepared session stays dropped", "dremio", "session/cleanup.go", []string{
 		"d.changedObjects && s.tempsAtStart() != noTemps", "false",
 	}},
+	{"users do not know what others have set of the whole server", "strict", "session/changedsettings.go", []string{
+		"if !ok || p.Target == \"\" {", "if !ok || p.Target != \"\" {",
+	}},
+	{"a value of the session's own stays", "strict", "session/setting.go", []string{
+		"\tfor _, sql := range way.statements {\n", "\tfor _, sql := range way.statements {\n\t\tif sql == way.resetsOwn {\n\t\t\tcontinue\n\t\t}\n",
+	}},
 	{"each call takes the youngest token", "gizmosql", "internal/flightconn/channel.go", []string{
 		"opts ...grpc.CallOption) error {\n\tctx, rpc", "opts ...grpc.CallOption) error {\n\tch.takeYoungest(ctx)\n\tctx, rpc",
 		"func (id *identity) credential()", "func (ch *channel) takeYoungest(ctx context.Context) {\n" +

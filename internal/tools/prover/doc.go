@@ -25,6 +25,14 @@
 //
 // With a line such as "statements 2" Config.StatementCache keeps so many, which "find K" uses.
 //
+// With "users 2" actor c has a pool of its own on the same server, as the users of a registry have.
+// "setall", "setown", "resetall" and "resetown" change a setting of the whole server, or a session's
+// own value of it; where nothing goes wrong it is at the end what its operator has set, and no
+// session sees the own value of another.
+//
+// With "auth token" a source gives tokens that end. "source fail|slow|short|well" says how it does from then
+// on; "renew well|gone" has the server's next reply bring another token, with which the others may be gone.
+//
 // With "backend open" or "backend new" the pool is that of adbcpool.Open or New, of whose
 // driver it is known that it dials again by itself; with "backend grpc" gRPC's own client is the
 // transport of flightpool.New's. "redial SKIP" has the driver behind "backend new" do so right

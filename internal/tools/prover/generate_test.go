@@ -134,6 +134,15 @@ func generate(seed uint64) program {
 	if p.backend == "new" && !g.calm && p.prepare != "" {
 		g.redials(&p)
 	}
+	if p.backend == "new" && !g.calm && g.IntN(2) == 0 {
+		g.redialsIn(&p)
+	}
+	if p.backend != "new" && g.IntN(3) == 0 {
+		g.paints(&p)
+	}
+	if g.profile.SessionKey != testserver.ByBearer && p.backend != "new" && g.IntN(4) == 0 {
+		g.sources(&p)
+	}
 	skip := strings.Fields(os.Getenv("PROVE_SKIP"))
 	p.steps = slices.DeleteFunc(p.steps, func(s step) bool { return slices.Contains(skip, s.verb) })
 	return p
@@ -149,6 +158,18 @@ func (g *generator) redials(p *program) {
 		at := g.IntN(len(p.steps) + 1)
 		again := step{verb: "redial", args: []string{strconv.Itoa(g.IntN(updateRPCs))}}
 		p.steps = slices.Insert(p.steps, at, again, step{verb: g.pick("insert", "execute", "args", "keep"), args: []string{g.key()}})
+	}
+}
+
+// redialsIn has the driver dial again within sessions that have something to lose.
+func (g *generator) redialsIn(p *program) {
+	for range 1 + g.IntN(3) {
+		who := g.pick("a", "b", "c")
+		again := step{verb: "redial", args: []string{strconv.Itoa(g.IntN(updateRPCs))}}
+		steps := []step{{who: who, verb: "acquire"}, {who: who, verb: g.pick("set", "use", "temp", "begin")}, again}
+		steps = slices.Insert(steps, 1+g.IntN(3), step{who: who, verb: g.pick("begin", "use", "set", "insert"), args: []string{g.key()}})
+		steps = append(steps, step{who: who, verb: g.pick("insert", "set", "use", "commit", "rollback", "read", "close"), args: []string{g.key(), "7", "3", "all"}}, step{who: who, verb: g.pick("close", "commit", "insert"), args: []string{g.key()}}, step{verb: "look"})
+		p.steps = slices.Insert(p.steps, g.IntN(len(p.steps)+1), steps...)
 	}
 }
 
@@ -187,7 +208,7 @@ func (g *generator) step() []step {
 // concerns reports whether the step is a call, of which others may be beside.
 func (s step) concerns() bool {
 	switch s.verb {
-	case "fault", "kill", "goaway", "evict", "expire", "restart", "reset", "idle", "resize", "closing", "redial":
+	case "fault", "kill", "goaway", "evict", "expire", "restart", "reset", "idle", "resize", "closing", "redial", "renew", "source":
 		return false
 	default:
 		return true

@@ -85,12 +85,18 @@ func (w *world) end() {
 	if err := w.pool.Close(ctx); err != nil && w.calm && !w.late {
 		w.breaks("error for no reason", "pool.Close: %v", err)
 	}
+	if w.second != nil {
+		if err := w.second.Close(ctx); err != nil && w.calm && !w.late {
+			w.breaks("error for no reason", "pool.Close: %v", err)
+		}
+	}
 	w.srv.Faults().Clear()
 	w.srv.Faults().ThawConns()
 	for _, f := range w.closers {
 		_ = f()
 	}
 	w.leaks()
+	w.shadeAtLast()
 	w.rows()
 	w.twice()
 	w.identities()

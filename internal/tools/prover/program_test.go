@@ -17,6 +17,7 @@ type program struct {
 	prepare string        // how Config.OnConnect prepares each session, empty: not at all
 	backend string        // open, new: the pool is adbcpool's of that name; grpc: flightpool.New's over gRPC's own client; empty: flightpool.New's
 	keeps   int           // Config.StatementCache
+	users   int           // with 2 of them actor c has a pool of its own, which shares its settings with the other
 	steps   []step
 }
 
@@ -59,6 +60,9 @@ func (p program) String() string {
 	if p.keeps != 0 {
 		fmt.Fprintf(&b, "statements %d\n", p.keeps)
 	}
+	if p.users > 1 {
+		fmt.Fprintf(&b, "users %d\n", p.users)
+	}
 	for _, s := range p.steps {
 		fmt.Fprintln(&b, s)
 	}
@@ -85,6 +89,8 @@ func parse(text string) (program, error) {
 			p.backend = words[1]
 		case words[0] == "statements" && len(words) == 2:
 			p.keeps, err = strconv.Atoi(words[1])
+		case words[0] == "users" && len(words) == 2:
+			p.users, err = strconv.Atoi(words[1])
 		case words[0] == "max" && len(words) == 2:
 			p.max, err = strconv.Atoi(words[1])
 		case words[0] == "min" && len(words) == 2:

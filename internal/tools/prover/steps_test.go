@@ -88,6 +88,10 @@ func (w *world) doPool(s step) {
 		w.slow(s, nil, w.pool)
 	case "look":
 		w.look(s, nil, w.pool)
+	case "setall", "setown", "resetall", "resetown":
+		w.paint(s, nil)
+	case "source":
+		w.sourceDoes(s)
 	case "fault":
 		w.fault(s)
 	case "redial":
@@ -97,7 +101,7 @@ func (w *world) doPool(s step) {
 	case "answers":
 		w.answers.clear()
 		w.settled = true
-	case "kill", "goaway", "evict", "expire", "restart":
+	case "kill", "goaway", "evict", "expire", "restart", "renew":
 		w.event(s)
 	default:
 		panic(fmt.Sprintf("no step %q", s))
@@ -148,6 +152,8 @@ func (w *world) doSession(s step, a *actor) {
 		w.leave(s, a, "CREATE TEMP TABLE IF NOT EXISTS tmp (v BIGINT)")
 	case "use":
 		w.leave(s, a, "USE memory.other")
+	case "setall", "setown", "resetall", "resetown":
+		w.paint(s, a)
 	case "unmake": // what OnConnect has made
 		w.leave(s, a, "DROP TABLE IF EXISTS temp.main.mine")
 	case "prepare", "decoy", "decoyread":
@@ -195,6 +201,7 @@ func (w *world) judge(s step, a *actor, err error) {
 	case errors.Is(err, backend.ErrBusy) && a != nil && a.held != nil:
 	case w.profile.FreshCookie && errors.Is(err, flightpool.ErrSessionLost): // it had ended when it was acquired
 	case w.program.auth == "token" && known && e.Fault == flightpool.FaultAuth: // it expired during the call
+	case w.sourceWorse:
 	case !w.calm && (!w.settled || a != nil && !a.settled), late, errors.Is(err, errPanicked), errors.Is(err, errStop), s.arg(1) == "result" && errors.Is(err, backend.ErrBusy), known && e.Fault == flightpool.FaultUnsupported:
 	case a == nil && w.profile.SessionKey == testserver.ByCall && known && e.Fault == flightpool.FaultStatement:
 	case a != nil && (a.shaken || w.profile.SessionKey == testserver.ByCall || a.tx != nil && (a.tx.failed || a.tx.ended != open)):
@@ -476,6 +483,11 @@ func (w *world) look(s step, a *actor, q statements) {
 		if v, ok := ask(ctx, "SELECT current_database(), current_schema()"); ok && !a.has("use") && strings.Join(v, ".") != place {
 			w.breaks("catalogue of another", "%q is in %v", s, v)
 		}
+		if v, ok := ask(ctx, "SELECT current_setting('"+shade+"')"); ok && len(v) == 1 {
+			w.turn.Lock()
+			w.seesShade(s, a, v[0])
+			w.turn.Unlock()
+		}
 		if v, ok := ask(ctx, "SELECT * FROM "+w.table); ok {
 			w.turn.Lock()
 			w.seen(s, a, v)
@@ -546,7 +558,7 @@ func (w *world) acquire(s step, a *actor) {
 	var handle *flightpool.SessionHandle
 	settled := w.settled
 	err := w.call(s, func(ctx context.Context) (err error) {
-		handle, err = w.pool.AcquireSession(ctx)
+		handle, err = w.poolOf(s).AcquireSession(ctx)
 		return err
 	})
 	if err != nil {
@@ -575,6 +587,7 @@ func (w *world) close(s step, a *actor) {
 		w.breaks("error for no reason in "+s.verb, "%q: %v", s, err)
 	}
 	w.letGo(a)
+	w.painted(a)
 	*a = actor{done: a.done}
 }
 
@@ -962,11 +975,13 @@ func (w *world) event(s step) {
 			f.EvictSessions()
 		case "restart":
 			w.restart()
+		case "renew":
+			w.answers.renew(func() string { return w.renewed(s.arg(0) == "gone") })
 		case "expire":
 			if w.program.auth == "basic" {
 				f.ExpireTokens()
 			} else {
-				f.ExpireToken("token-" + strconv.Itoa(w.tokenNo-1))
+				f.ExpireToken(w.lastToken())
 			}
 		}
 	}

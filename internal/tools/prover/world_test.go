@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/script"
 )
@@ -28,6 +29,7 @@ const (
 	driverIdle = 29 * time.Minute      // after which the connection of ADBC's driver rests, and dials again
 	overtime   = 50 * time.Millisecond // a call may outlast its deadline by this
 	tokenLife  = 10 * time.Minute
+	shortLife  = time.Minute      // of a token, where the source gives no longer one
 	closing    = 10 * time.Minute // for Close of the pool
 	aftermath  = 30 * time.Hour   // everything of the server's has expired by then
 )
@@ -44,7 +46,7 @@ type world struct {
 	answers           *answers
 	db                *script.Engine
 	srv               *testserver.Server
-	pool              *flightpool.FlightSQLPool
+	pool, second      *flightpool.FlightSQLPool // the second is another user's
 	table, decoy, hot string
 	clashes           map[int64]*tx
 	bound             int // calls with parameters
@@ -53,6 +55,11 @@ type world struct {
 	timers            []*time.Timer
 	closers           []func() error // what is closed after the pool
 	tokenNo, asides   int
+	shades, painters  int                                // statements that change the setting of the whole server; who has and has not taken it back
+	unpainted         bool                               // who has is lost
+	asked             map[*flightpool.FlightSQLPool]bool // for a setting
+	source            source                             // of tokens
+	sourceWorse       bool                               // it has not always been well
 	looks             int
 	evicts            bool           // the server takes sessions away
 	parallel          bool           // steps are carried out beside others
@@ -141,12 +148,12 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, tokens: map[int64]*token{}, clashes: map[int64]*tx{}, calm: true, answers: &answers{}, turn: make(turn, 1)}
+	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, asked: map[*flightpool.FlightSQLPool]bool{}, tokens: map[int64]*token{}, clashes: map[int64]*tx{}, calm: true, answers: &answers{}, turn: make(turn, 1)}
 	for _, s := range p.steps {
 		w.evicts = w.evicts || s.verb == "evict" || s.arg(0) == "evict" || s.verb == "restart" || s.arg(0) == "restart"
 		w.parallel = w.parallel || s.beside || strings.HasPrefix(s.verb, "keep") // whose connection is in use when the call is over
 		switch s.verb {
-		case "fault", "kill", "goaway", "evict", "expire", "restart", "redial":
+		case "fault", "kill", "goaway", "evict", "expire", "restart", "redial", "renew":
 			w.calm = false
 		case "answer":
 			w.calm = false
@@ -165,9 +172,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 		opts.Users = map[string]string{"u": "p"}
 		cfg.Auth = flightpool.BasicAuth("u", "p")
 	case "token":
-		for i := range 200 {
-			opts.Tokens = append(opts.Tokens, "token-"+strconv.Itoa(i))
-		}
+		opts.Tokens = tokensOf()
 		cfg.Auth = flightpool.TokenAuth(w.nextToken)
 	}
 	if profile.SessionKey == testserver.ByHeader {
@@ -192,16 +197,61 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	if p.prepare != "" {
 		cfg.OnConnect = w.onConnect
 	}
-	w.pool, err = w.newPool(cfg)
+	w.db.ServerSetting(shade, operators, byDefault)
+	ctx := session.ShareSettings(w.t.Context())
+	if w.pool, err = w.newPool(ctx, cfg); err == nil && p.users > 1 {
+		w.second, err = w.newPool(ctx, cfg)
+	}
 	return w, err
 }
 
 // nextToken gives a new token, which the server knows for its life.
-func (w *world) nextToken(context.Context) (string, time.Time, error) {
+func (w *world) nextToken(ctx context.Context) (string, time.Time, error) {
+	w.mu.Lock()
+	does := w.source
+	w.mu.Unlock()
+	life, err := does.life(ctx)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	return w.newToken(life), time.Now().Add(life), nil
+}
+
+// newToken is one that lives so long.
+func (w *world) newToken(life time.Duration) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	name := "token-" + strconv.Itoa(w.tokenNo)
 	w.tokenNo++
-	w.timers = append(w.timers, time.AfterFunc(tokenLife, func() { w.srv.Faults().ExpireToken(name) }))
-	return name, time.Now().Add(tokenLife), nil
+	w.timers = append(w.timers, time.AfterFunc(life, func() { w.srv.Faults().ExpireToken(name) }))
+	return name
+}
+
+// renewed is a token that the server gives by itself. Where the others are gone, those who have got none
+// find out soon.
+func (w *world) renewed(gone bool) string {
+	until := w.tokenNumber()
+	if gone {
+		w.mu.Lock()
+		w.timers = append(w.timers, time.AfterFunc(time.Second, func() {
+			for i := range until {
+				w.srv.Faults().ExpireToken("token-" + strconv.Itoa(i))
+			}
+		}))
+		w.mu.Unlock()
+	}
+	return "Bearer " + w.newToken(tokenLife)
+}
+
+func (w *world) tokenNumber() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tokenNo
+}
+
+// lastToken is the one that was given last.
+func (w *world) lastToken() string {
+	return "token-" + strconv.Itoa(w.tokenNumber()-1)
 }
 
 // admin works on the database beside the server.
