@@ -30,8 +30,8 @@
 // own value of it; where nothing goes wrong it is at the end what its operator has set, and no
 // session sees the own value of another.
 //
-// With "auth token" a source gives tokens that end. "source fail|slow|short|well" says how it does from then
-// on; "renew well|gone" has the server's next reply bring another token, with which the others may be gone.
+// With "auth token" a source gives tokens that end. "source fail|slow|short|well" says how it does on its
+// next calls; "renew well|gone" has the server's next reply bring another token, with which the others may be gone.
 //
 // With "backend open" or "backend new" the pool is that of adbcpool.Open or New, of whose
 // driver it is known that it dials again by itself; with "backend grpc" gRPC's own client is the

@@ -134,13 +134,13 @@ func generate(seed uint64) program {
 	if p.backend == "new" && !g.calm && p.prepare != "" {
 		g.redials(&p)
 	}
-	if p.backend == "new" && !g.calm && g.IntN(2) == 0 {
+	if p.backend == "new" && !g.calm && g.IntN(4) == 0 {
 		g.redialsIn(&p)
 	}
 	if p.backend != "new" && g.IntN(3) == 0 {
 		g.paints(&p)
 	}
-	if g.profile.SessionKey != testserver.ByBearer && p.backend != "new" && g.IntN(4) == 0 {
+	if g.profile.SessionKey != testserver.ByBearer && p.backend != "new" && g.IntN(8) == 0 {
 		g.sources(&p)
 	}
 	skip := strings.Fields(os.Getenv("PROVE_SKIP"))

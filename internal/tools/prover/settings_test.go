@@ -145,22 +145,25 @@ func (w *world) poolOf(s step) *flightpool.FlightSQLPool {
 	return w.pool
 }
 
-// source is how the source of tokens does. Its next calls fail, take longer, or give tokens that live for
-// a minute, until it is told otherwise.
-type source struct{ fails, slow, short bool }
+// source is how the source of tokens does: so many calls of it fail, or give tokens that live for a minute, or
+// all take longer.
+type source struct {
+	fails, short int
+	slow         bool
+}
 
 func (w *world) sourceDoes(s step) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.source = source{fails: s.arg(0) == "fail", slow: s.arg(0) == "slow", short: s.arg(0) == "short"}
+	w.source = map[string]source{"fail": {fails: 20}, "short": {short: 3}, "slow": {slow: true}, "well": {}}[s.arg(0)]
 	w.sourceWorse = w.sourceWorse || s.arg(0) != "well"
-	w.unpainted = w.unpainted || w.source.short // a session may outlive its token, with which the setting stays
+	w.unpainted = w.unpainted || w.source.short > 0 // a session may outlive its token, with which the setting stays
 }
 
 // life is what the source gives a token, or why it gives none.
 func (s source) life(ctx context.Context) (time.Duration, error) {
 	switch {
-	case s.fails:
+	case s.fails > 0:
 		return 0, errSource
 	case s.slow:
 		pause := time.NewTimer(20 * time.Second)
@@ -170,7 +173,7 @@ func (s source) life(ctx context.Context) (time.Duration, error) {
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
-	case s.short:
+	case s.short > 0:
 		return shortLife, nil
 	}
 	return tokenLife, nil

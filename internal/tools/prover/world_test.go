@@ -209,6 +209,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 func (w *world) nextToken(ctx context.Context) (string, time.Time, error) {
 	w.mu.Lock()
 	does := w.source
+	w.source.fails, w.source.short = max(0, w.source.fails-1), max(0, w.source.short-1)
 	w.mu.Unlock()
 	life, err := does.life(ctx)
 	if err != nil {
