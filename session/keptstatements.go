@@ -246,8 +246,11 @@ func (c *call) queryBy(ctx context.Context, st *keptStatement, params parameters
 
 // plansAsBefore reports whether no session has changed a setting beside the preparing of st.
 func (p *Policy) plansAsBefore(st *keptStatement) bool {
+	if st.lastUse > 0 { // it is kept already
+		return true
+	}
 	holds, settled := p.allChangedSettings().asTheyWere()
-	return st.lastUse > 0 || st.settled && settled && holds == st.holds
+	return st.settled && settled && holds == st.holds
 }
 
 // setKept has the call's own statement kept at its end.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/taskgroup"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
@@ -24,7 +25,7 @@ type Config struct {
 	// goroutine of its own: it may call the registry, also to unregister the server.
 	// What it has not been told when the server is closed, it is not told any more.
 	Health func(server string, down *UnhealthyError)
-	// Logger is told what needs an operator's eye. Default: nobody.
+	// Logger is told what needs an operator's eye. A panic in its handler is caught. Default: nobody.
 	Logger *slog.Logger
 	// Tracer gives what Config.Tracer of the pool of a user is to be, for each pool that is
 	// made. It is called as a Kind is. On servers of database/sql a QueryTracer sees the calls
@@ -77,6 +78,9 @@ func NewWith(cfg Config) (*Registry, error) {
 	all, folded, err := mergeKinds(cfg.Kinds)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Logger != nil {
+		cfg.Logger = callback.Logger(cfg.Logger)
 	}
 	r := &Registry{cfg: cfg, kinds: all, ownKindNames: folded, wrapper: sqlconn.NewWrapper(), wake: make(chan struct{}, 1)}
 	r.life, r.end = context.WithCancel(detached())

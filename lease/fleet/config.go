@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/lease"
 )
@@ -84,7 +85,7 @@ type Config struct {
 	Service string
 
 	// Logger receives each change between reachable and unreachable, losses
-	// and dead processes: slog.Default() by default.
+	// and dead processes: slog.Default() by default. A panic in its handler is caught.
 	Logger *slog.Logger
 }
 
@@ -158,9 +159,7 @@ func (c *Config) validate() error {
 	c.OpenTimeout = cmp.Or(c.OpenTimeout, 5*time.Second)
 	c.Settle = cmp.Or(c.Settle, time.Minute)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, time.Second)
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = callback.Logger(cmp.Or(c.Logger, slog.Default()))
 	return errjoin.Join(
 		errUnless(c.Budget != "", "Config.Budget is empty"),
 		errUnless(c.Limit > 0 && c.Limit <= limitBound, "Config.Limit is %d, must be positive, and at most %d", c.Limit, limitBound),
@@ -188,9 +187,7 @@ func (c *LimiterConfig) validate() error {
 	if c.Rate > 0 && c.Burst > 0 {
 		c.Tick = cmp.Or(c.Tick, min(maxTick, seconds(float64(c.Burst)/c.Rate/10)))
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = callback.Logger(cmp.Or(c.Logger, slog.Default()))
 	return errjoin.Join(
 		errUnless(c.Budget != "", "LimiterConfig.Budget is empty"),
 		errUnless(lease.CheckRate(c.Rate) == nil, "LimiterConfig.Rate is %v, must be finite and at least %v", c.Rate, lease.MinRate),

@@ -192,7 +192,8 @@ type Config struct {
 
 	// Hooks are told what happens in the reservoir.
 	Hooks reservoir.Hooks
-	// Logger hears of refusals and of budgets: slog.Default() by default.
+	// Logger hears of refusals and of budgets: slog.Default() by default. A panic in
+	// its handler is caught.
 	Logger *slog.Logger
 }
 
