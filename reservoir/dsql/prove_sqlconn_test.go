@@ -20,7 +20,7 @@ type ownConn struct {
 	conn *sql.Conn
 	rows []*sql.Rows
 	tx   *sql.Tx
-	long context.Context //nolint:containedctx // of transactions that the step's context does not end
+	long context.Context // of transactions that the step's context does not end
 	of   []int           // changes of tx that went well, and those that may be in it
 }
 

@@ -36,7 +36,7 @@ var layers = []layer{
 	{dir: "cancel", may: []string{"internal/callback"}},
 	{dir: "lease", may: []string{"internal/ctxerr", "lease/internal/fifo"}},
 	{dir: "lease/internal"},
-	{dir: "lease/fleet", may: []string{"lease", "lease/internal/fifo", "internal/ctxerr", "internal/errjoin", "internal/invariant", "internal/taskgroup"}},
+	{dir: "lease/fleet", may: []string{"lease", "lease/internal/fifo", "internal/callback", "internal/ctxerr", "internal/errjoin", "internal/invariant", "internal/taskgroup"}},
 	{dir: "lease/dynamolease", may: []string{"lease", "lease/fleet"}, external: aws},
 	{dir: "lease/pglease", may: []string{"lease", "lease/fleet"}, external: []string{"github.com/jackc/"}},
 	{dir: "lease/fleet/fleettest", may: []string{"lease/fleet"}, external: test},
