@@ -199,7 +199,8 @@ type HealthCheck struct {
 	Kind HealthKind
 	// SQL is a harmless query ("SELECT 1"), without a secret, since a server may repeat
 	// it in the errors of opens. With Ping a server may refuse it, which shows a
-	// session that works too; with the other kinds such a server's opens fail.
+	// session that works too; with the other kinds such a server's opens fail. One that is known
+	// to leave something in the session, such as SET or BEGIN, is refused.
 	SQL             string
 	Timeout         time.Duration // bounds one check (5s)
 	Interval        time.Duration // between checks of an idle connection (30s; negative: none)

@@ -77,3 +77,19 @@ func TestMaxSizesDefaultHasRoomForMinIdle(t *testing.T) {
 	require.NoError(t, err, "on a machine of any size")
 	require.Equal(t, 100, cfg.MaxSize)
 }
+
+// A check runs in sessions that are lent afterwards.
+func TestAHealthCheckOnlyReads(t *testing.T) {
+	for sql, ok := range map[string]bool{
+		"SELECT 1": true, "VALUES 1": true, "SELECT 1 FROM dual": true, "SHOW TABLES": true, "-- ping\nSELECT 1;": true, "SELECT count(*) FROM t; SELECT 2": true, "SOMETHING OF THE SERVER'S": true,
+		"BEGIN": false, "SELECT 1; COMMIT": false, "SET threads = 1": false, "USE lake": false, "CREATE TEMP TABLE t (a INT)": false, "PREPARE p AS SELECT 1": false,
+	} {
+		_, err := Config{HealthCheck: HealthCheck{SQL: sql}}.resolve()
+		if ok {
+			require.NoError(t, err, sql)
+			continue
+		}
+		require.ErrorContains(t, err, "HealthCheck.SQL: ", sql)
+		require.NotContains(t, err.Error(), sql, "it may hold a secret")
+	}
+}
