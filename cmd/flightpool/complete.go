@@ -2,6 +2,7 @@ package main
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -19,18 +20,23 @@ func (c *catalog) complete(line string, pos int) (head string, completions []str
 	runes := []rune(line)
 	before, tail := string(runes[:pos]), string(runes[pos:])
 	if strings.HasPrefix(before, `\`) && !strings.Contains(before, " ") {
-		return "", matching(before, metaNames()), tail
+		return "", matching(before, metaNames(), func(_, name string) string { return name }), tail
 	}
-	start := len(before)
-	for start > 0 && isWord(before[start-1]) {
-		start--
-	}
-	head, word := before[:start], before[start:]
-	if word == "" && !strings.HasSuffix(head, ".") && !strings.HasSuffix(head, " ") {
-		return head, nil, tail
+	head, word, spell := before, "", spelled
+	if open := strings.LastIndex(before, `"`); strings.Count(before, `"`)%2 == 1 { // within a name
+		head, word, spell = before[:open], before[open+1:], quoted
+	} else {
+		start := len(before)
+		for start > 0 && isWord(before[start-1]) {
+			start--
+		}
+		head, word = before[:start], before[start:]
+		if word == "" && !strings.HasSuffix(head, ".") && !strings.HasSuffix(head, " ") {
+			return head, nil, tail
+		}
 	}
 	c.wait()
-	return head, matching(word, c.candidates(head, line)), tail
+	return head, matching(word, c.candidates(head, line), spell), tail
 }
 
 // wait lets names arrive that are being asked for.
@@ -68,22 +74,37 @@ func (c *catalog) candidates(head, line string) []string {
 	return slices.Concat(all, slices.Sorted(maps.Keys(c.columns)), keywords)
 }
 
-// matching are the candidates that begin with word, in its case where it has
-// lower letters only; those that a terminal would obey are left out.
-func matching(word string, candidates []string) []string {
+// matching are the candidates that begin with word, as they are spelled; those that a
+// terminal would obey are left out.
+func matching(word string, candidates []string, spell func(word, name string) string) []string {
 	var found []string
 	for _, name := range candidates {
-		if len(name) < len(word) || !strings.EqualFold(name[:len(word)], word) || output.Printable(name) != name {
-			continue
+		if len(name) >= len(word) && strings.EqualFold(name[:len(word)], word) && output.Printable(name) == name {
+			found = append(found, spell(word, name))
 		}
-		if slices.Contains(keywords, name) && word != "" && word == strings.ToLower(word) {
-			name = strings.ToLower(name)
-		}
-		found = append(found, name)
 	}
 	slices.Sort(found)
 	return slices.Compact(found)
 }
+
+// spelled is a candidate as it stands in SQL: a word of SQL in the case of what was typed,
+// where that has lower letters only, and a name in quotes if it needs them.
+func spelled(word, name string) string {
+	switch {
+	case slices.Contains(keywords, name) && word != "" && word == strings.ToLower(word):
+		return strings.ToLower(name)
+	case slices.Contains(keywords, name), plainName.MatchString(name) && !slices.Contains(keywords, strings.ToUpper(name)):
+		return name
+	default:
+		return quoted(word, name)
+	}
+}
+
+// plainName is a name that servers read without quotes as it is.
+var plainName = regexp.MustCompile(`^[\pL_][\pL\pN_]*$`)
+
+// quoted is a name in quotes.
+func quoted(_, name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 func metaNames() []string {
 	var names []string

@@ -30,3 +30,33 @@ func TestCompletionWaitsAMomentForTheNames(t *testing.T) {
 		require.Equal(t, 2*time.Second, time.Since(began))
 	})
 }
+
+// A name that needs quotes is completed in them, also one that was begun with a quote.
+func TestNamesAreCompletedAsSQLReadsThem(t *testing.T) {
+	asked := make(chan struct{})
+	close(asked)
+	c := &catalog{asked: asked, columns: map[string][]string{
+		"flights": {"origin", "Flight Number", "order", `odd"one`}, "my flights": {"a"}, "größe": {"b"}, "2024": {"c"},
+	}}
+	for _, k := range []struct {
+		line, head string
+		words      []string
+	}{
+		{"SELECT * FROM fl", "SELECT * FROM ", []string{"flights"}},
+		{"SELECT * FROM my", "SELECT * FROM ", []string{`"my flights"`}},
+		{`SELECT * FROM "my f`, "SELECT * FROM ", []string{`"my flights"`}},
+		{`SELECT * FROM "my flights" wh`, `SELECT * FROM "my flights" `, []string{"when", "where"}},
+		{"SELECT * FROM 20", "SELECT * FROM ", []string{`"2024"`}},
+		{"SELECT * FROM grö", "SELECT * FROM ", []string{"größe"}},
+		{"SELECT flights.o", "SELECT flights.", []string{`"odd""one"`, `"order"`, "origin"}},
+		{"SELECT flights.fl", "SELECT flights.", []string{`"Flight Number"`}},
+		{`\d my`, `\d `, []string{`"my flights"`}},
+		{`\st`, "", []string{`\stats`}},
+		{"ord", "", []string{"order"}},
+	} {
+		head, words, tail := c.complete(k.line, len([]rune(k.line)))
+		require.Equal(t, k.words, words, k.line)
+		require.Equal(t, k.head, head, k.line)
+		require.Empty(t, tail)
+	}
+}

@@ -168,7 +168,7 @@ func (s *shell) stats(context.Context, string) error {
 	s.tell("connections: %d of at most %d, %d in use, %d idle, %d being opened", st.Total, st.MaxSize, st.InUse, st.Idle, st.Opening)
 	s.tell("opened: %d (%d failed), closed: %d", st.Opens, st.OpenFailures, closed)
 	s.tell("calls: %d (%d failed), repeated: %d, sessions: %d", st.Calls, st.Failures, st.Retries, st.Sessions)
-	s.tell("statements stopped: %d confirmed, %d not; transactions rolled back: %d", st.CancelsConfirmed, st.CancelsUnconfirmed, st.RolledBack)
+	s.tell("statements stopped: %d confirmed, %d not; transactions left open and rolled back: %d", st.CancelsConfirmed, st.CancelsUnconfirmed, st.RolledBack)
 	if st.UnhealthyReason != nil {
 		s.tell("unhealthy since %s: %s", st.UnhealthySince.Format(time.RFC3339), lines(st.UnhealthyReason.Error()))
 	}
