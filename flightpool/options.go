@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,9 +17,9 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/internal/option"
-	"github.com/flightpool/flightpool/internal/sqlscan"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/session"
 )
 
 // ParseTarget takes a DSN apart: the target that New takes, and the options
@@ -117,7 +116,7 @@ var fields = option.Table[Config]{
 	option.Field[Config, OpenRetry]{Name: "OpenRetry", Key: "open_retry", At: func(c *Config) *OpenRetry { return &c.OpenRetry }, Read: option.Choice("always, deadline, never", OpenRetryAlways, OpenRetryTimed, OpenRetryNever)},
 	option.Field[Config, SessionReset]{Name: "OnReturn", Key: "on_return", At: func(c *Config) *SessionReset { return &c.OnReturn }, Read: option.Choice("auto, discard, none", ResetAuto, ResetDiscard, ResetNone)},
 	option.Field[Config, HealthKind]{Name: "HealthCheck.Kind", Key: "health_check", At: func(c *Config) *HealthKind { return &c.HealthCheck.Kind }, Read: option.Choice("full_validate, ping, query", FullValidate, Ping, Query), Check: option.Refuse(func(k HealthKind) bool { return k > FullValidate }, "%v is unknown")},
-	textField{Name: "HealthCheck.SQL", Key: "health_check_sql", At: func(c *Config) *string { return &c.HealthCheck.SQL }, Read: option.Text, Default: "SELECT 1", Check: checkHealthSQL},
+	textField{Name: "HealthCheck.SQL", Key: "health_check_sql", At: func(c *Config) *string { return &c.HealthCheck.SQL }, Read: option.Text, Default: "SELECT 1", Check: session.CheckHealthSQL},
 	durationField{Name: "HealthCheck.Timeout", Key: "health_check_timeout", At: func(c *Config) *time.Duration { return &c.HealthCheck.Timeout }, Read: parsePositiveDuration, Default: 5 * time.Second, Check: option.Bounds},
 	durationField{Name: "HealthCheck.Interval", Key: "health_check_interval", At: func(c *Config) *time.Duration { return &c.HealthCheck.Interval }, Read: parseDuration},
 	boolField{Name: "HealthCheck.ValidateOnAcquire", Key: "validate_on_acquire", At: func(c *Config) *bool { return &c.HealthCheck.ValidateOnAcquire }, Read: option.Bool},
@@ -148,17 +147,6 @@ func parseExhaustion(text string) (Exhaustion, error) {
 	default:
 		return Wait, fmt.Errorf("%s is none of wait, fail_fast, overflow:n", option.Quote(text))
 	}
-}
-
-// checkHealthSQL refuses what is known to leave something in the session, which is lent
-// afterwards. What a statement is that is not known is for the server to say.
-func checkHealthSQL(sql string) error {
-	s := sqlscan.Parse(sql)
-	known := func(e sqlscan.Effect) bool { return e.Kind != sqlscan.EffectUnknown }
-	if s.TxControl() != "" || slices.ContainsFunc(s.Effects(), known) {
-		return errors.New("leaves something in the session, which is lent afterwards; a check only reads, such as SELECT 1")
-	}
-	return nil
 }
 
 func parseInsecureTLS(text string) (*tls.Config, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -152,4 +153,16 @@ func (s *SessionHandle) rollBackStrayTx(ctx context.Context) error {
 func refusesAll(err error) bool {
 	msg := strings.ToLower(err.Error())
 	return strings.Contains(msg, "current transaction is aborted") || strings.Contains(msg, "database has been invalidated")
+}
+
+// CheckHealthSQL refuses what is known to leave something in the session that a health check
+// has run in, which is lent afterwards. What a statement is that is not known is for the
+// server to say.
+func CheckHealthSQL(sql string) error {
+	s := sqlscan.Parse(sql)
+	known := func(e sqlscan.Effect) bool { return e.Kind != sqlscan.EffectUnknown }
+	if s.TxControl() != "" || slices.ContainsFunc(s.Effects(), known) {
+		return errors.New("leaves something in the session, which is lent afterwards; a check only reads, such as SELECT 1")
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/option"
+	"github.com/flightpool/flightpool/session"
 )
 
 type (
@@ -66,7 +67,7 @@ var options = option.Table[ServerDefinition]{
 	boolField{Name: "KeepSession", Key: "reset_on_release", At: func(d *ServerDefinition) *bool { return &d.KeepSession }, Read: parseInvertedBool},
 	boolField{Name: "HealthCheck.Disabled", Key: "enable_health_check", At: func(d *ServerDefinition) *bool { return &d.HealthCheck.Disabled }, Read: parseInvertedBool},
 	option.Field[ServerDefinition, flightpool.HealthKind]{Name: "HealthCheck.Kind", Key: "health_check_type", At: func(d *ServerDefinition) *flightpool.HealthKind { return &d.HealthCheck.Kind }, Read: option.ChoiceInAnyCase("ping, query, full_validate", flightpool.Ping, flightpool.Query, flightpool.FullValidate), Check: knownKind},
-	textField{Name: "HealthCheck.Query", Key: "health_check_query", At: func(d *ServerDefinition) *string { return &d.HealthCheck.Query }, Read: option.Text},
+	textField{Name: "HealthCheck.Query", Key: "health_check_query", At: func(d *ServerDefinition) *string { return &d.HealthCheck.Query }, Read: option.Text, Check: session.CheckHealthSQL},
 	durationField{Name: "HealthCheck.Timeout", Key: "health_check_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Timeout }, Read: milliseconds, Default: 5 * time.Second, Check: option.Bounds},
 	durationField{Name: "HealthCheck.Interval", Key: "health_check_interval", At: func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Interval }, Read: milliseconds, Default: 30 * time.Second, Check: option.Refuse(option.Below0[time.Duration], "cannot be switched off; use Disabled")},
 	intField{Name: "HealthCheck.FailureThreshold", Key: "failure_threshold", At: func(d *ServerDefinition) *int { return &d.HealthCheck.FailureThreshold }, Read: positive, Default: 3, OffAs: zero, Check: option.Refuse(option.Below0[int], "cannot be switched off; use Disabled")},

@@ -65,8 +65,8 @@ func TestFailClosesTheConnection(t *testing.T) {
 
 func TestRegisterReportsEveryFaultAndKnowsEachServerOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		err := g.Register(t.Context(), registry.ServerDefinition{Kind: "oracle", MaxSize: -1, OpenTimeout: -1, OnExhausted: flightpool.Overflow(0)})
-		for _, field := range []string{"Name", "oracle", "MaxSize", "OpenTimeout", "OnExhausted"} {
+		err := g.Register(t.Context(), registry.ServerDefinition{Kind: "oracle", MaxSize: -1, OpenTimeout: -1, OnExhausted: flightpool.Overflow(0), HealthCheck: registry.HealthCheck{Query: "SELECT 1; COMMIT"}})
+		for _, field := range []string{"Name", "oracle", "MaxSize", "OpenTimeout", "OnExhausted", "HealthCheck.Query"} {
 			require.ErrorContains(t, err, field)
 		}
 		d := define(t, g, nil)
