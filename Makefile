@@ -22,9 +22,6 @@ modules := $(shell find . -name go.mod -not -path '*/.*/*' -exec dirname {} \; |
 # Go tells of every download and of every folder without tests; leave that out.
 quiet = 2>&1 | { grep -vE '^go: downloading|no test files' || true; }
 
-# $(call each,COMMAND,NAME): run COMMAND in the folder of every module; where it failed is told at the end.
-each = bad=; for m in $(modules); do (cd $$m && { $(1); }) || bad="$$bad $$m"; done; [ -z "$$bad" ] || { echo "FAILED: $(strip $(2)) in$$bad"; exit 1; }
-
 .PHONY: help
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,9 +31,14 @@ help: ## this list
 .PHONY: test
 test: export GOFLAGS := $(GOFLAGS),debug_bindings,invariants
 test: test-deps ## all tests of all modules, with the race detector
-	@$(call each,go test -race -vet=off -ldflags=-w -timeout 600s ./... $(quiet),tests)
+	@$(MAKE) -j2 -k -O GOFLAGS=$(GOFLAGS) $(modules:%=test-of/%)
 	@GOFLAGS= go test -run Allocates ./reservoir # allocations are counted without the race detector and the invariants
 	@cd internal/tools/bench && GOFLAGS= go test -run Allocates ./calls
+
+# Two modules at a time: many have one package only, which leaves a processor idle.
+.PHONY: $(modules:%=test-of/%)
+$(modules:%=test-of/%): test-of/%:
+	@cd $* && go test -race -vet=off -ldflags=-w -timeout 600s ./... $(quiet)
 
 .PHONY: lint
 # One run over a workspace of all modules analyses what they depend on once. With the flags of make test, so
