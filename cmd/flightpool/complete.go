@@ -22,7 +22,8 @@ func (c *catalog) complete(line string, pos int) (head string, completions []str
 	if strings.HasPrefix(before, `\`) && !strings.Contains(before, " ") {
 		return "", matching(before, metaNames(), func(_, name string) string { return name }), tail
 	}
-	head, word, spell := before, "", spelled
+	var word string
+	spell := spelled
 	if open := strings.LastIndex(before, `"`); strings.Count(before, `"`)%2 == 1 { // within a name
 		head, word, spell = before[:open], before[open+1:], quoted
 	} else {
