@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/dynamolease"
@@ -132,7 +131,7 @@ func withFallback(fleet lease.Limiter, c Config, owners func() int) lease.Limite
 	if c.RateFallback < 0 {
 		return fleet
 	}
-	log := callback.Logger(c.Logger)
+	log := c.Logger
 	return &fallbackLimiter{
 		Limiter: fleet, name: c.Budget,
 		rate: func() float64 {

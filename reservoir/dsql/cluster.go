@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/taskgroup"
 	"github.com/flightpool/flightpool/lease"
@@ -68,7 +67,6 @@ func NewCluster(ctx context.Context, cfg Config) (*Cluster, error) {
 // newCluster starts a cluster whose connections dial makes.
 func newCluster(ctx context.Context, cfg Config, fleet *budgets, dial func(context.Context) (*physical, error)) (*Cluster, error) {
 	ctx = context.WithoutCancel(ctx)
-	cfg.Logger = callback.Logger(cfg.Logger)
 	c := &Cluster{
 		cfg: cfg, budgets: fleet, quota: newQuota(cfg.MaxSize), log: cfg.Logger.With("cluster", cfg.Host),
 		admitByBudgets: lease.Admit(fleet.leases, fleet.limiter),

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/option"
 	"github.com/flightpool/flightpool/lease"
@@ -29,6 +30,7 @@ func (c Config) resolve(env func(string) string) (Config, error) {
 	host, region, where := resolveEndpoint(c.Host, c.Region, env)
 	c.Host, c.Region = host, region
 	fields.Fill(&c)
+	c.Logger = callback.Logger(c.Logger)
 	var faults []error
 	for _, err := range fields.Faults(&c) {
 		faults = append(faults, fmt.Errorf("dsql: %w", err))
