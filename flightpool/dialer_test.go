@@ -113,7 +113,9 @@ func TestNotVerifyingTheServerHasOnlyLoudNames(t *testing.T) {
 	require.True(t, cfg.TLS.InsecureSkipVerify)
 	_, cfg, err = ParseTarget("grpc+tls://h:1/?tls_insecure_skip_verify=false")
 	require.NoError(t, err)
-	require.False(t, cfg.TLS.InsecureSkipVerify)
+	require.Nil(t, cfg.TLS, "false is the default")
+	_, _, err = ParseTarget("grpc://h:1/?tls_insecure_skip_verify=false")
+	require.NoError(t, err, "as programs write it that have one template for all targets")
 	_, err = New(t.Context(), "grpc://h:1/?tls_insecure_skip_verify=true", Config{MinIdle: -1})
 	require.ErrorContains(t, err, "plain text", "it cannot be meant where there is no TLS")
 }

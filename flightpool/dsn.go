@@ -231,7 +231,7 @@ func (d *dsn) resolveAddress(u *url.URL, transport string) error {
 	}
 	d.secure = by == "tls"
 	if by == "unix" {
-		if u.Path == "" || u.Port() != "" {
+		if u.Path == "" || strings.HasSuffix(u.Path, "/") || u.Port() != "" {
 			return errors.New("a Unix socket needs its path in place of host and port, as in grpc+unix:///run/db.sock")
 		}
 		d.network, d.addr = "unix", u.Host+u.Path

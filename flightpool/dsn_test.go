@@ -105,6 +105,8 @@ func TestBadTargetsSayWhatIsWrong(t *testing.T) {
 		"grpc://db:0":                        "port is not between 1 and 65535",
 		"grpc+tls://db:1/path":               "path",
 		"grpc+unix://":                       "needs its path",
+		"grpc+unix:///":                      "needs its path",
+		"grpc+unix:///run/":                  "needs its path",
 		"flightsql://db:1/?transport=unix":   "",
 		"flightsql://db:1?transport=unix":    "needs its path",
 		"grpc://db:1/?max_size=many":         `max_size: "many" is not a number`,

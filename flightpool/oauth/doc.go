@@ -17,6 +17,6 @@
 //
 // Errors name the token endpoint and what it answered: the status and the
 // error and error_description of the protocol. Its URL's query, the rest of
-// the answer, and whatever looks like the secret or the subject's token are
-// left out.
+// the answer, and whatever looks like the secret, a token or a parameter that
+// was sent are left out.
 package oauth

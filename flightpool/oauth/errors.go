@@ -52,14 +52,32 @@ var permanentCodes = []string{"invalid_request", "invalid_client", "unauthorized
 // maxErrorText bounds what an endpoint may contribute to an error's text.
 const maxErrorText = 300
 
-// newError makes an Error in which none of the secrets shows: endpoints have been
-// seen to repeat what they were sent.
-func (c Client) newError(err error, secrets []string) error {
-	e := &Error{Endpoint: endpointName(c.TokenURL)}
+// secretsOf are the texts that no error may show: those given, and whatever else is
+// sent that may be one. Params and a URL's query have assertions, passwords and keys,
+// under any name; what is shorter than minSecret is a word or a number. A text that
+// contains another comes first, or a part of it would stay.
+func (c Client) secretsOf(given []string) []string {
+	secrets := slices.Clone(given)
 	if c.Secret != "" { // as the Basic header carries it
 		pair := url.QueryEscape(c.ID) + ":" + url.QueryEscape(c.Secret)
-		secrets = append(slices.Clone(secrets), base64.StdEncoding.EncodeToString([]byte(pair)))
+		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(pair)))
 	}
+	u, _ := url.Parse(c.TokenURL) // faults has seen that it is one
+	for _, sent := range []url.Values{c.Params, u.Query()} {
+		for _, values := range sent {
+			secrets = append(secrets, slices.DeleteFunc(slices.Clone(values), func(v string) bool { return len(v) < minSecret })...)
+		}
+	}
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
+	return secrets
+}
+
+const minSecret = 4
+
+// newError makes an Error in which none of the secrets shows: endpoints have been
+// seen to repeat what they were sent.
+func (c Client) newError(err error, given []string) error {
+	e, secrets := &Error{Endpoint: endpointName(c.TokenURL)}, c.secretsOf(given)
 	var refused *oauth2.RetrieveError
 	var failed *url.Error
 	switch {

@@ -178,6 +178,7 @@ func TestAFailureNamesTheEndpointAndNeverASecret(t *testing.T) {
 	is := newIssuer(t)
 	c := is.client()
 	c.TokenURL += "?key=hidden"
+	c.Params = url.Values{"client_assertion": {"hidden+assertion"}, "v": {"2"}}
 	source, err := ClientCredentials(c)
 	require.NoError(t, err)
 	x, err := TokenExchange(Exchange{Client: c, Subject: func(context.Context) (string, error) { return "subject1", nil }})
@@ -194,6 +195,9 @@ func TestAFailureNamesTheEndpointAndNeverASecret(t *testing.T) {
 			pair := url.QueryEscape("reports") + ":" + url.QueryEscape(secret)
 			reply(w, 401, map[string]any{"error": "invalid_client", "error_description": "Basic " + base64.StdEncoding.EncodeToString([]byte(pair))})
 		}, "invalid_client: Basic [secret]"},
+		"what else was sent": {func(w http.ResponseWriter, _ int, sent url.Values) {
+			reply(w, 400, map[string]any{"error": "invalid_grant", "error_description": "2 faults: " + sent.Get("client_assertion") + " with key hidden"})
+		}, "invalid_grant: 2 faults: [secret] with key [secret]"},
 		"an error page": {func(w http.ResponseWriter, _ int, _ url.Values) {
 			http.Error(w, "we got "+secret, http.StatusBadGateway)
 		}, "answered 502"},
