@@ -146,6 +146,10 @@ func TestEveryGoValueHasItsArrowType(t *testing.T) {
 		{[2]bool{true, false}, "list<item: bool, nullable>", []any{true, false}},
 		{[][]byte{{1}, nil}, "list<item: binary, nullable>", []any{[]byte{1}, nil}},
 		{[]uuid{{1}, {2}}, "list<item: utf8, nullable>", []any{"uuid", "uuid"}},
+		{[]any{[]any{}, []any{1}, nil, []any{nil}}, "list<item: list<item: int64, nullable>, nullable>", []any{[]any{}, []any{int64(1)}, nil, []any{nil}}},
+		{[]any{[]any{[]any{}}, [][]bool{{true}}, []any{}}, "list<item: list<item: list<item: bool, nullable>, nullable>, nullable>", []any{[]any{[]any{}}, []any{[]any{true}}, []any{}}},
+		{[]any{[]int{}, []string{"x"}}, "list<item: list<item: utf8, nullable>, nullable>", []any{[]any{}, []any{"x"}}},
+		{[]any{[]int{}, []any{nil}}, "list<item: list<item: int64, nullable>, nullable>", []any{[]any{}, []any{nil}}},
 		{[][]int{{1}, {}}, "list<item: list<item: int64, nullable>, nullable>", []any{[]any{int64(1)}, []any{}}},
 	} {
 		values, err := Of([]any{"before", c.v})
@@ -163,11 +167,13 @@ func TestEveryGoValueHasItsArrowType(t *testing.T) {
 func TestWhatCannotBeSentIsToldByItsPosition(t *testing.T) {
 	cycle := nested{nil}
 	cycle[0] = cycle
-	_, err := Of([]any{1, struct{ A int }{}, make(chan int), map[string]int{"a": 1}, []any{1, "x"}, refuses{}, endless{}, cycle, []any{sql.Named("id", 1)}, big.Int{}})
+	_, err := Of([]any{1, struct{ A int }{}, make(chan int), map[string]int{"a": 1}, []any{1, "x"}, refuses{}, endless{}, cycle, []any{sql.Named("id", 1)}, big.Int{}, []any{[]any{}, 1}, []any{1, []int{}}, []any{[]any{[]any{}}, []any{1}}})
 	for _, want := range []string{
 		"parameter 2: a value of type struct { A int } cannot be sent", "parameter 3: a value of type chan int", "parameter 4: a value of type map[string]int",
-		"parameter 5: element 1 is utf8, the elements before it are int64", "parameter 6: not today", "parameter 7: a value of type bind.endless is nested more than 32 deep",
+		"parameter 5: element 1 is utf8, others are int64", "parameter 6: not today", "parameter 7: a value of type bind.endless is nested more than 32 deep",
 		"parameter 8: element 0:", `parameter 9: element 0: the named parameter "id" stands within another value`, "parameter 10: a value of type big.Int",
+		"parameter 11: element 0 is list<item: utf8, nullable>, others are int64", "parameter 12: element 1 is list<item: int64, nullable>, others are int64",
+		"parameter 13: element 0 is list<item: list<item: utf8, nullable>, nullable>, others are list<item: int64, nullable>",
 	} {
 		require.ErrorContains(t, err, want)
 	}

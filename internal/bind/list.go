@@ -3,6 +3,7 @@ package bind
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -25,23 +26,58 @@ func listOf(v reflect.Value, depth int) (Value, error) {
 		return Value{v: text}, nil
 	}
 	l := list{items: make([]Value, v.Len()), element: elementType(v.Type().Elem(), depth)}
-	known := false
 	for i := range l.items {
 		item, err := valueOf(v.Index(i).Interface(), depth+1)
 		if err != nil {
 			return Value{}, fmt.Errorf("element %d: %w", i, err)
 		}
 		l.items[i] = item
-		if item.v == nil {
-			continue
+	}
+	if typed := l.typedItem(); typed.v != nil {
+		l.element = typed.arrowType()
+	}
+	for i, item := range l.items {
+		if !item.isOf(l.element) {
+			return Value{}, fmt.Errorf("element %d is %v, others are %v: a list has elements of one type", i, item.arrowType(), l.element)
 		}
-		t := item.arrowType()
-		if known && !arrow.TypeEqual(t, l.element) {
-			return Value{}, fmt.Errorf("element %d is %v, the elements before it are %v: a list has elements of one type", i, t, l.element)
-		}
-		l.element, known = t, true
 	}
 	return Value{v: l}, nil
+}
+
+// typedItem is the first element that tells the type of all: a list without any value
+// tells it only where no other does. It is NULL when all are.
+func (l list) typedItem() (typed Value) {
+	for _, item := range l.items {
+		if item.hasType() {
+			return item
+		}
+		if typed.v == nil {
+			typed = item
+		}
+	}
+	return typed
+}
+
+// hasType reports whether the value is of one type alone: NULL is of each, a list without
+// any value is one of whatever.
+func (v Value) hasType() bool {
+	if l, ok := v.v.(list); ok {
+		return slices.ContainsFunc(l.items, Value.hasType)
+	}
+	return v.v != nil
+}
+
+// isOf reports whether the value can be appended to a column of a type.
+func (v Value) isOf(t arrow.DataType) bool {
+	l, isList := v.v.(list)
+	switch {
+	case v.v == nil:
+		return true
+	case !isList || v.hasType():
+		return arrow.TypeEqual(v.arrowType(), t)
+	}
+	of, ok := t.(*arrow.ListType)
+	return ok && !slices.ContainsFunc(l.items, func(item Value) bool { return !item.isOf(of.Elem()) })
 }
 
 // isBytes reports whether a slice or array is a binary value. One whose elements have a
