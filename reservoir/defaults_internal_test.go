@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/internal/option/optiontest"
 )
 
 func complete(c Config[int]) Config[int] {
@@ -29,6 +31,9 @@ func resolved(t *testing.T, c Config[int]) Config[int] {
 func TestTheDefaultsAreThoseOfTheDocumentation(t *testing.T) {
 	check := func(context.Context, int) error { return nil }
 	c := resolved(t, Config[int]{})
+	said := optiontest.Said(t, "config.go", "Config")
+	require.Equal(t, "30s", said["CheckInterval"], "of a config with Check")
+	optiontest.Hold(t, said, c, "MaxSize", "MaxWaiters", "CheckInterval")
 	require.Equal(t, 0, c.MinIdle)
 	require.Equal(t, max(4, min(16, 2*runtime.NumCPU())), c.MaxSize)
 	require.Equal(t, 8, c.MaxConcurrentOpens)

@@ -20,8 +20,8 @@ const Public = ddl.Public
 
 // ServerDefinition says how to reach a server, as whom, and how its connections
 // are kept. The zero value of a field is its default; a negative number or
-// duration turns the field off where that makes sense. Every field but Kind, Name
-// and Users has an option of the same name in snake case; see SetOptions.
+// duration turns the field off where that makes sense. Every field but Kind, Name,
+// Options and Users has an option in text, whose name SetOptions tells.
 type ServerDefinition struct {
 	// Name is what callers name the server by. Required.
 	Name string

@@ -2,6 +2,8 @@ package registry
 
 import (
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,5 +33,35 @@ func TestEveryFieldOfADefinitionIsInTheTable(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/registry.md")
 	require.NoError(t, err)
 	optiontest.Named(t, string(doc), options.Keys()...)
+	code, err := os.ReadFile("options.go")
+	require.NoError(t, err)
+	_, comment, _ := strings.Cut(string(code), "\n// SetOptions")
+	comment, _, _ = strings.Cut(comment, "\nfunc")
+	for _, row := range options {
+		name, key := row.Names()
+		optiontest.Named(t, comment, name, key)
+	}
 	require.Equal(t, map[string]string{"validation_interval": "validation_interval_seconds", "validation_interval_seconds": "validation_interval"}, optionSynonyms)
+}
+
+// The table of options and the comments say each default as the code has it.
+func TestTheDefaultsThatAreSaidHold(t *testing.T) {
+	d, err := ServerDefinition{Name: "s", Kind: "k"}.resolve()
+	require.NoError(t, err)
+	said := optiontest.Said(t, "definition.go", "ServerDefinition")
+	optiontest.Hold(t, said, d, "UserMaxSize")
+	optiontest.Hold(t, optiontest.Said(t, "definition.go", "HealthCheck"), d.HealthCheck)
+
+	doc, err := os.ReadFile("../../docs/registry.md")
+	require.NoError(t, err)
+	table := map[string]string{}
+	for _, line := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\| ([^|]*) \\| (?:in place|by new)").FindAllStringSubmatch(string(doc), -1) {
+		for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(line[1], -1) {
+			if _, ours := options.Find(name[1]); ours && !strings.HasPrefix(line[2], "the kind's") {
+				table[name[1]] = line[2]
+			}
+		}
+	}
+	require.Len(t, table, len(options.Keys())-2, "target and health_check_query are the kind's")
+	optiontest.Parsed(t, options, &d, table)
 }

@@ -106,8 +106,32 @@ func exhaustion(text string) (flightpool.Exhaustion, error) {
 // optionSynonyms gives the option that sets the same field as another one.
 var optionSynonyms = options.Twins()
 
-// SetOptions sets fields by the names of their options, such as max_connections;
-// what is no field's name goes to Options, for the kind. It returns every fault.
+// SetOptions sets fields by the names of their options; what is no option's name goes to
+// Options, for the kind. It returns every fault. Durations are Go's ("30s") or numbers of
+// milliseconds, flags true or false, and 0 turns off what can be turned off.
+//
+//	min_connections, max_connections          MinIdle, MaxSize
+//	user_max_connections                      UserMaxSize
+//	reserved_connections                      UserReserved
+//	max_concurrent_opens, max_waiters         MaxConcurrentOpens, MaxWaiters
+//	warmup_connections, warmup_on_create      WarmupConnections, not DisableWarmup
+//	exhaustion_policy                         OnExhausted: wait, fail_fast, overflow:n
+//	connect_timeout, query_timeout            OpenTimeout, QueryTimeout
+//	acquire_timeout, idle_timeout             AcquireTimeout, IdleTTL
+//	max_lifetime, leak_after                  MaxLifetime, LeakAfter
+//	user_idle_timeout                         UserIdleTimeout
+//	validate_on_acquire, validate_on_release  ValidateOnAcquire, ValidateOnRelease
+//	validation_interval                       ValidateAfter; as validation_interval_seconds in seconds
+//	reset_on_release                          not KeepSession
+//	enable_health_check                       not HealthCheck.Disabled
+//	health_check_type                         HealthCheck.Kind: ping, query, full_validate
+//	health_check_query                        HealthCheck.Query
+//	health_check_interval                     HealthCheck.Interval
+//	health_check_timeout                      HealthCheck.Timeout
+//	failure_threshold                         HealthCheck.FailureThreshold
+//	recovery_threshold                        HealthCheck.RecoveryThreshold
+//	collect_statistics, collect_query_stats   not DisableStatistics, not DisableQueryStats
+//	target                                    Target
 func (d *ServerDefinition) SetOptions(values map[string]string) error {
 	d.Options = maps.Clone(d.Options)
 	var faults []error

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -284,4 +285,41 @@ func TestALowWatermarkThatIsOffIsThatOfTheDefault(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 9, c.LowWatermark, low)
 	}
+}
+
+// The comments of Config, that of ConfigFromEnv and docs/dsql.md say each default as the code
+// has it.
+func TestTheDefaultsThatAreSaidHold(t *testing.T) {
+	c, err := Config{Host: someHost}.resolve(environ(nil))
+	require.NoError(t, err)
+	said := optiontest.Said(t, "config.go", "Config")
+	reservoirs, fleets := optiontest.Said(t, "../config.go", "Config"), optiontest.Said(t, "../../lease/fleet/config.go", "Config")
+	for _, name := range []string{"IdleTTL", "MaxConcurrentOpens"} { // the reservoir's
+		require.Equal(t, reservoirs[name], said[name], name)
+		delete(said, name)
+	}
+	optiontest.Hold(t, said, c, "MaxSize", "MinIdle", "LowWatermark")
+
+	require.NotZero(t, c.IdleTTL+1)
+	filled := c
+	filled.OnDemand = true // without DSQL_RESERVOIR_ENABLED
+	filled.IdleTTL, filled.Lease, filled.LeaseGrace = 5*time.Minute, time.Minute, 20*time.Second
+	require.Equal(t, []string{"5m", "60s", "20s"}, []string{reservoirs["IdleTTL"], fleets["Lease"], fleets["Grace"]})
+	check := func(file string, row *regexp.Regexp, want int) {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		table := map[string]string{}
+		for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+			if _, ours := fields.Find(m[1]); ours && m[2] != "MaxSize" && m[2] != "`MaxSize`" {
+				table[m[1]] = m[2]
+			}
+		}
+		for _, name := range []string{"CLUSTER_ENDPOINT", "DSQL_MAX_OPEN", "DSQL_DISTRIBUTED_CONN_BUDGET", "DSQL_DISTRIBUTED_CONN_LEASE_TABLE", "DSQL_RATE_FALLBACK"} {
+			delete(table, name) // they have none that is a value
+		}
+		require.Len(t, table, want, file)
+		optiontest.Parsed(t, fields, &filled, table)
+	}
+	check("env.go", regexp.MustCompile(`(?m)^//\t([A-Z_]+) +(\S+) `), 18)
+	check("../../docs/dsql.md", regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| [^|]* \\| ([^|]*) \\|"), 5)
 }
