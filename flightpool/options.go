@@ -175,10 +175,14 @@ func (c Config) resolve() (Config, error) {
 		faults = append(faults, fmt.Errorf("Cancel.Grace: %v is more than Cancel.Budget %v", c.Cancel.Grace, c.Cancel.Budget))
 	}
 	never := func(context.Context) (backend.Conn, error) { return nil, ErrClosed }
-	if err := reservoirConfig(c, never, backend.Conn.Close).Validate(); err != nil {
-		faults = append(faults, inPoolsWords(err))
-	}
-	return c, errjoin.Join(faults...)
+	err := reservoirConfig(c, never, backend.Conn.Close).Validate()
+	return c, errjoin.Join(append(faults, option.Translated(err, "reservoir: ", namesOfReservoir, faults)...)...)
+}
+
+// namesOfReservoir are the fields that the reservoir calls otherwise.
+var namesOfReservoir = map[string]string{
+	"OpenTimeout": "DialTimeout", "CheckTimeout": "HealthCheck.Timeout", "CheckInterval": "HealthCheck.Interval",
+	"IdleBeforeCheck": "HealthCheck.IdleBeforeCheck",
 }
 
 // maxStatementCache bounds Config.StatementCache.

@@ -109,3 +109,11 @@ func topLevel(text string) (parts []string) {
 	}
 	return append(parts, strings.TrimSpace(text[from:]))
 }
+
+// The reservoir finds some faults, by names of its own.
+func TestFaultsNameTheFieldsOfConfig(t *testing.T) {
+	optiontest.FaultsNameFields(t, Config{}, func(c Config) error {
+		_, err := c.resolve()
+		return err
+	})
+}

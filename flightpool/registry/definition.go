@@ -150,13 +150,16 @@ func (d ServerDefinition) resolve() (ServerDefinition, error) {
 		faults = append(faults, fmt.Errorf("MinIdle: %d is more than a user's bound of %d", d.MinIdle, d.UserMaxSize))
 	}
 	if len(faults) == 0 {
-		faults = append(faults, checkReservoirConfig(&d))
+		faults = option.Translated(checkReservoirConfig(&d), "reservoir: ", namesOfReservoir, nil)
 	}
 	if err := errjoin.Join(faults...); err != nil {
 		return d, &DefinitionError{Server: d.Name, Err: err}
 	}
 	return d, nil
 }
+
+// namesOfReservoir are the fields that the reservoir calls otherwise.
+var namesOfReservoir = map[string]string{"CheckTimeout": "HealthCheck.Timeout", "CheckInterval": "HealthCheck.Interval"}
 
 // checkReservoirConfig says why the users' reservoirs would refuse the sizes and times.
 // So they are told as faults of the definition, not of a user's first call.

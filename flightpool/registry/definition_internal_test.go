@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -64,4 +65,15 @@ func TestTheDefaultsThatAreSaidHold(t *testing.T) {
 	}
 	require.Len(t, table, len(options.Keys())-2, "target and health_check_query are the kind's")
 	optiontest.Parsed(t, options, &d, table)
+}
+
+func TestFaultsNameTheFieldsOfADefinition(t *testing.T) {
+	optiontest.FaultsNameFields(t, ServerDefinition{Name: "s", Kind: "k"}, func(d ServerDefinition) error {
+		_, err := d.resolve()
+		var faults *DefinitionError
+		if errors.As(err, &faults) {
+			return faults.Err
+		}
+		return err
+	})
 }
