@@ -23,7 +23,7 @@
 // # What always holds
 //
 // The INVARIANT lines stand beside the state that they guard; verify checks
-// them at the end of every locked section under the race detector, and that the
+// them at the end of every locked section with the build tag invariants, and that the
 // quick ways through Acquire and Release do what the long ones would.
 //
 //   - opening + idle + in use + closing == total <= MaxSize (+ overflow). A

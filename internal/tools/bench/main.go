@@ -28,6 +28,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/flightpool/flightpool/internal/tools/bench/guard"
@@ -42,6 +43,10 @@ func main() {
 	flag.Parse()
 	if *quick {
 		*rounds = 3
+	}
+	if !slices.ContainsFunc(works, func(w work) bool { return *only == "" || *only == w.name }) {
+		fmt.Fprintf(os.Stderr, "bench: there is no work %q; go doc . lists them\n", *only)
+		os.Exit(2)
 	}
 	for _, w := range works {
 		switch {

@@ -133,3 +133,26 @@ func TestWhatSettingsAreKnownFromIsThere(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"**m**": 8, "p": 5, "°": 3}, found)
 }
+
+// What the code has many of stands on the page that is about it.
+func TestThePagesNameAllThatThereIs(t *testing.T) {
+	for _, c := range []struct {
+		code, of, page string
+		least          int
+	}{
+		{"flightpool/auth.go", `(?m)^func ([A-Z]\w+)\(.*\) Auth \{`, "docs/tls.md", 5},
+		{"cmd/flightpool/meta.go", "(?m)^\t\t\\{`(\\\\[^`]+)`", "docs/shell.md", 14},
+		{"cmd/flightpool/command.go", `(?m)^  (\d+) +\S`, "docs/shell.md", 5},
+		{"testserver/profiles.go", `(?m)^func ([A-Z]\w+)\(\) Profile \{ *$`, "docs/testing.md", 6},
+	} {
+		code, err := os.ReadFile(root + "/" + c.code)
+		require.NoError(t, err)
+		page, err := os.ReadFile(root + "/" + c.page)
+		require.NoError(t, err)
+		found := regexp.MustCompile(c.of).FindAllStringSubmatch(string(code), -1)
+		require.GreaterOrEqual(t, len(found), c.least, c.code)
+		for _, m := range found {
+			require.Contains(t, string(page), m[1], "%s has it", c.code)
+		}
+	}
+}
