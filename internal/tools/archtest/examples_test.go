@@ -23,3 +23,17 @@ func TestAnExampleWithoutOutputIsNone(t *testing.T) {
 		require.Equal(t, missing, strings.Contains(strings.Join(faults, "\n"), "cancel: ExampleChain_Run is missing"))
 	}
 }
+
+func TestAPublicPackageThatNobodyListedIsFound(t *testing.T) {
+	faults, err := CheckExamples(fstest.MapFS{
+		"novel/a.go": {Data: []byte("package novel")}, "internal/own/a.go": {Data: []byte("package own")}, "cmd/x/a.go": {Data: []byte("package main")},
+		"backend/a.go": {Data: []byte("package backend")},
+	})
+	require.NoError(t, err)
+	text := strings.Join(faults, "\n")
+	require.Contains(t, text, "novel: name its entry points")
+	require.NotContains(t, text, "own: name")
+	require.NotContains(t, text, "cmd/x")
+	require.NotContains(t, text, "backend:")
+	require.Contains(t, text, "reservoir/sqlconn: is no public package")
+}
