@@ -42,6 +42,8 @@ type play struct {
 	kept     map[string]*PreparedQuery
 	unrun    []*PreparedQuery
 	took     time.Duration // by calls
+	mayFail  []string      // steps that fail in any case
+	endOwner func()        // ends the context of the connections' owner
 	seen     map[string]int
 	broken   []string
 }
@@ -75,9 +77,10 @@ const patience = time.Second
 
 func (p *play) run(steps []step) {
 	for _, s := range steps {
-		ctx, stop := context.WithTimeout(p.policy.OwnerContext, patience)
+		ctx, stop := p.contextOfStep()
 		start := time.Now()
 		err := p.guarded(ctx, s)
+		p.judgeEnd(ctx, s.name, err)
 		if took := time.Since(start); s.name != "pause" {
 			if p.took += took; took > patience {
 				p.wrong("%s took %s", s.name, took)
@@ -114,7 +117,7 @@ func (p *play) run(steps []step) {
 		return
 	}
 	reason := p.returned[0]
-	if err != nil && !errors.Is(reason, err) {
+	if err != nil && !errors.Is(reason, err) && !p.closedBeside() {
 		p.wrong("Close says %v, and the connection is discarded for %v", err, reason)
 	}
 	if reason != nil && (reason.Error() == "" || strings.Contains(reason.Error(), "%!")) {
@@ -195,7 +198,7 @@ func (p *play) judge(ctx context.Context, name string, err error) {
 		p.wrong("%s fails with no *Error of a call: %v", name, err)
 	case strings.Contains(err.Error(), "%!"), !strings.Contains(err.Error(), ":"):
 		p.wrong("%s fails with %q", name, err)
-	case ctx.Err() != nil && e.Fault == backend.FaultContext && !errors.Is(err, context.DeadlineExceeded):
+	case ctx.Err() != nil && e.Fault == backend.FaultContext && !errors.Is(err, ctx.Err()):
 		p.wrong("%s does not say that its context has ended: %v", name, err)
 	}
 	if p.replaced && p.firstErr == nil {
@@ -733,6 +736,9 @@ type scene struct {
 
 	replacedBefore []int // round trips
 	counts         bool
+
+	ends map[int]callerEnd // round trips in which the context of their caller ends
+	fail []string          // the steps that fail without that
 }
 
 // perform runs a scene. It returns what went wrong, and how many round trips and
@@ -761,14 +767,14 @@ func (sc scene) perform(t *testing.T) (p *play, trips int) {
 			w.stored, w.sess, w.log, w.trips, w.lost = map[int]int{}, newWorldSession(), nil, 0, nil
 			w.ctxs, w.places, w.ran, w.proof, w.unproven = nil, map[int]string{}, map[int]worldRun{}, 0, 0
 		}
-		w.faults = sc.faults
+		w.faults, w.ends = sc.faults, sc.ends
 		w.counts = sc.counts
 		w.replacedBefore = make(map[int]bool)
 		for _, at := range sc.replacedBefore {
 			w.replacedBefore[at] = true
 		}
 		p = one()
-		p.replace = sc.replace
+		p.replace, p.mayFail, p.endOwner = sc.replace, sc.fail, stop
 		p.run(steps)
 		trips = w.trips
 		synctest.Wait()
@@ -864,6 +870,6 @@ func TestNoFailureOfASingleCallBreaksWhatWasSaid(t *testing.T) {
 func report(t *testing.T, sc scene, p *play) {
 	t.Helper()
 	if len(p.broken) > 0 {
-		t.Fatalf("%s, %s, warm %t, faults %v, replaced in pause %d, before %d: %s\nround trips: %q", sc.program, sc.server, sc.warm, sc.faults, sc.replace, sc.replacedBefore, strings.Join(p.broken, "; "), p.w.log)
+		t.Fatalf("%s, %s, warm %t, faults %v, replaced in pause %d, before %d, contexts that end %v: %s\nround trips: %q", sc.program, sc.server, sc.warm, sc.faults, sc.replace, sc.replacedBefore, sc.ends, strings.Join(p.broken, "; "), p.w.log)
 	}
 }

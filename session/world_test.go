@@ -41,6 +41,10 @@ type world struct {
 	replacedBefore map[int]bool // round trips that are the first of a session which has replaced another
 	counts         bool         // handles and ids of transactions are counted by each session
 
+	ends   map[int]callerEnd // round trips in which the context of their caller ends
+	caller *caller           // of the step under way, nil between steps
+	late   chan struct{}     // closed when a statement has ended whose caller has gone
+
 	mem counted // of batches
 
 	// slow, if not nil, tells how long the session works on a round trip, and
@@ -205,6 +209,18 @@ func (w *world) trip(ctx context.Context, what string, statement bool, do func()
 		w.replaceLocked()
 	}
 	f, faulty := w.faults[at]
+	if end, ends := w.ends[at]; ends && w.caller != nil {
+		c := w.caller
+		w.mu.Unlock()
+		return w.tripWithEnd(ctx, end, c, statement, do)
+	}
+	if late := w.late; late != nil {
+		w.mu.Unlock()
+		if err := awaitLate(ctx, late); err != nil {
+			return err
+		}
+		w.mu.Lock()
+	}
 	if w.slow != nil {
 		d, heeds := w.slow()
 		w.mu.Unlock()
@@ -685,7 +701,8 @@ func (w *world) Prepare(ctx context.Context, sql string, call backend.Call) (bac
 		if nonce.MatchString(sql) && w.proof == 0 {
 			w.proof = p.no
 		}
-		if _, unheard := w.faults[w.trips]; !unheard && ctx.Err() == nil { // nobody could close it, or see it
+		_, unheard := w.faults[w.trips]
+		if end, ends := w.ends[w.trips]; !unheard && ctx.Err() == nil && (!ends || end.when == "answered") { // nobody could close it, or see it
 			w.sess.handles[p.no] = sql
 		}
 		return nil
