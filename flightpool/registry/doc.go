@@ -31,8 +31,8 @@
 // a proxy opens connections to a database that is gone. After
 // FailureThreshold in a row the server is unhealthy: calls fail at once with the
 // reason and since when, those who wait are failed too, and no connection is
-// opened but one at a time by probes, whose pauses double up to the interval of
-// the health check. After RecoveryThreshold probes the opens that have waited go
+// opened but one at a time by probes, as a user who can get a connection, with pauses
+// that double up to the interval of the health check. After RecoveryThreshold probes the opens that have waited go
 // on, MaxConcurrentOpens at a time.
 //
 // # Change

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/registry"
 )
 
@@ -119,4 +120,44 @@ func TestOpensThatHaveNoSlotAreNoConnections(t *testing.T) {
 		require.NoError(t, held.Release())
 		require.NoError(t, <-done)
 	})
+}
+
+// A server that can be reached again is healthy again, whoever has all connections that it may
+// have on loan: one that its user keeps for long is no reason to refuse the others.
+func TestAServerRecoversWhileItsBusiestUserHasAllOnLoan(t *testing.T) {
+	for name, bound := range map[string]func(*registry.ServerDefinition){
+		"the user's bound": func(d *registry.ServerDefinition) { d.UserMaxSize = 2 },
+		"what is reserved": func(d *registry.ServerDefinition) { d.MaxSize, d.UserReserved = 3, 1 },
+		"refused at once":  func(d *registry.ServerDefinition) { d.UserMaxSize, d.OnExhausted = 2, flightpool.FailFast },
+		"no other pool":    func(d *registry.ServerDefinition) { d.UserMaxSize, d.UserIdleTimeout = 2, 100*time.Millisecond },
+		"guests": func(d *registry.ServerDefinition) {
+			guests(d)
+			delete(d.Users, "b")
+			d.UserMaxSize, d.UserIdleTimeout = 2, 100*time.Millisecond
+		},
+	} {
+		bubble(t, func(t *testing.T, g *rig) {
+			define(t, g, bound)
+			f := g.fake("s")
+			for range 5 {
+				require.NoError(t, acquire(t, g, "a").Release())
+			}
+			held := []*registry.Conn{acquire(t, g, "a"), acquire(t, g, "a")}
+			f.set(func() { f.down = true })
+			for g.Healthy("s") {
+				_, err := g.Acquire(t.Context(), "s", "b")
+				require.Error(t, err, name)
+				time.Sleep(time.Second)
+			}
+			time.Sleep(time.Minute)
+			f.set(func() { f.down = false })
+			time.Sleep(time.Minute) // twice the longest pause between probes
+			require.True(t, g.Healthy("s"), name)
+			c, err := g.Acquire(t.Context(), "s", "b")
+			require.NoError(t, err, name)
+			for _, c := range append(held, c) {
+				require.NoError(t, c.Release())
+			}
+		})
+	}
 }

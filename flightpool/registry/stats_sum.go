@@ -65,6 +65,9 @@ func (u *userPool) recordStop(err error) {
 	}
 }
 
+// canGetConn reports whether a connection is idle, or may be opened at once.
+func (u *userPool) canGetConn() bool { return u.version.Load().Stats().Idle > 0 || u.member.Fits() }
+
 // checkOne checks one connection. It is not counted as a call of the user's.
 func (u *userPool) checkOne(ctx context.Context, g *currentVersion) error {
 	u.mu.Lock()

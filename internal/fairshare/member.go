@@ -259,6 +259,15 @@ func (m *Member) HasRoom() bool {
 	return !s.shut && (s.fits(m, true) || m.held == 0 && !m.full()) // without any it may take an idle one of another member's
 }
 
+// Fits says whether the member would be granted one more connection, were the gate open.
+// While the gate is shut it holds until AllowOne names a member.
+func (m *Member) Fits() bool {
+	s := m.share
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fits(m, true)
+}
+
 // Numbers are the connections that exist, of them the member's, and Max.
 func (m *Member) Numbers() (all, own, limit int) {
 	s := m.share

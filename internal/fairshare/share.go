@@ -126,6 +126,13 @@ func (s *Share) AllowOne(m *Member) {
 	s.dispatchAndUnlock()
 }
 
+// FitsNewcomer is Fits of a member that is yet to join: what is reserved is for it, too.
+func (s *Share) FitsNewcomer() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held < s.bounds.Max+s.bounds.Overflow-s.inherited
+}
+
 // Connections is how many exist, those included that are being opened or closed.
 func (s *Share) Connections() int {
 	s.mu.Lock()
