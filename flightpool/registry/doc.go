@@ -45,6 +45,9 @@
 // called for UserIdleTimeout is drained likewise. A call that meets a pool which
 // has just been closed goes to its successor.
 //
+// A server registered again by its name counts what drains of it, and its sessions know
+// which settings those have changed. Two names are two servers, wherever they lead.
+//
 // # Locks
 //
 // A call takes no lock of the registry: servers, users, definitions and the current

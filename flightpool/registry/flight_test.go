@@ -13,6 +13,7 @@ import (
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/registry"
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/script"
 )
 
 // flightKind reaches servers in memory.
@@ -201,6 +202,44 @@ func TestDoKeepsAPoolThatIsNotUsed(t *testing.T) {
 			users, err := r.UserStats("s")
 			require.NoError(t, err)
 			require.Empty(t, users, "then it is drained")
+		})
+	}
+}
+
+// What the sessions of a server that drains have changed is known to those of the one that is
+// registered by its name meanwhile: none takes it for the operator's.
+func TestAServerRegisteredAgainLeavesTheSettingsAsTheyWere(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := script.New()
+			engine.ServerSetting("threads", "3", "8")
+			srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory, Engine: engine})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, srv.Close()) }()
+			r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{flightKind(srv)}})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, r.Close(t.Context())) }()
+			var handles []*flightpool.SessionHandle
+			for i := range 3 {
+				require.NoError(t, r.Register(t.Context(), registry.ServerDefinition{
+					Name: "s", Kind: "flightsql_fdw", Users: map[string]registry.UserMapping{"a": {}},
+				}))
+				h, err := r.AcquireSession(t.Context(), "s", "a")
+				require.NoError(t, err)
+				_, err = h.Update(t.Context(), fmt.Sprintf("SET threads = %d", 10+i))
+				require.NoError(t, err)
+				if handles = append(handles, h); i < 2 {
+					go func() { _ = r.Unregister(t.Context(), "s") }()
+					synctest.Wait()
+				}
+			}
+			for _, i := range order {
+				_ = handles[i].Close()
+				synctest.Wait()
+			}
+			threads, err := flightpool.CollectOneRow[string](r.Query(t.Context(), "s", "a", "SELECT current_setting('threads')"))
+			require.NoError(t, err)
+			require.Equal(t, "3", threads)
 		})
 	}
 }

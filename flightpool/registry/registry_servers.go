@@ -7,11 +7,12 @@ import (
 
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/taskgroup"
+	"github.com/flightpool/flightpool/session"
 )
 
 // drainingServers are the servers that were unregistered and whose connections are not all
 // closed yet, by name: they count against the bound of a server that is registered
-// by the same name meanwhile.
+// by the same name meanwhile, and what their sessions have set is known to its own.
 type drainingServers struct {
 	mu     sync.Mutex
 	byName map[string][]*server
@@ -51,6 +52,17 @@ func (d *drainingServers) countAgainst(s *server) {
 	for _, o := range old {
 		s.allocator.Succeed(o.allocator)
 	}
+}
+
+// settingsFor is the context in which sessions of a server of that name know what others have
+// set: that of what drains of the name, whose sessions may not have put it back yet, or a new one.
+func (d *drainingServers) settingsFor(life context.Context, name string) context.Context {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if old := d.byName[name]; len(old) > 0 {
+		return old[0].settings
+	}
+	return session.ShareSettings(life)
 }
 
 // changeLocks is one lock per server name for changes of definitions, so that a Kind

@@ -14,7 +14,6 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/fairshare"
 	"github.com/flightpool/flightpool/internal/taskgroup"
-	"github.com/flightpool/flightpool/session"
 )
 
 // server is one registered server. It begins with newServer and ends with close, after
@@ -32,6 +31,7 @@ type server struct {
 	// users is copied on every change, so that looking a user up takes no lock.
 	users atomic.Pointer[map[string]*userPool]
 
+	settings        context.Context //nolint:containedctx // by which its sessions know what others have set; life is made of it
 	life            context.Context //nolint:containedctx // what drains and probes run on: it lives as long as the server
 	end             context.CancelFunc
 	backgroundTasks taskgroup.Group                   // drains and probes
@@ -48,7 +48,8 @@ type server struct {
 
 func newServer(r *Registry, d *ServerDefinition) *server {
 	s := &server{registry: r, name: d.Name, created: time.Now(), allocator: fairshare.New(boundsOf(d)), removed: removedStats{draining: map[*userPool]struct{}{}}}
-	s.life, s.end = context.WithCancel(session.ShareSettings(r.life))
+	s.settings = r.draining.settingsFor(r.life, d.Name)
+	s.life, s.end = context.WithCancel(s.settings)
 	s.def.Store(d)
 	s.users.Store(&map[string]*userPool{})
 	s.health.server, s.health.onTransition = d.Name, s.onHealthTransition
