@@ -14,7 +14,7 @@ import (
 )
 
 // Users come and go, and want more or less; they keep connections for long; bounds change,
-// also in the midst of a pass; opens fail, and the gate is shut. Every grant is within the bounds (user.admitted), and once nothing has changed
+// also in the midst of a pass; opens fail, and the gate is shut but for one that may pass. Every grant is within the bounds (user.admitted), and once nothing has changed
 // for a while, the division is max-min fair.
 func TestTheDivisionIsMaxMinFairWhateverWentBefore(t *testing.T) {
 	for seed := range uint64(16) {
@@ -48,7 +48,7 @@ func TestTheDivisionIsMaxMinFairWhateverWentBefore(t *testing.T) {
 
 func (w *world) randomBounds() fairshare.Bounds {
 	r := w.rnd
-	return fairshare.Bounds{Max: 1 + r.IntN(9), Overflow: max(0, r.IntN(5)-2), Reserved: max(0, r.IntN(4)-1), MaxOpening: 1 + r.IntN(4)}
+	return fairshare.Bounds{Max: 1 + r.IntN(9), Overflow: max(0, r.IntN(5)-2), Reserved: max(0, r.IntN(4)-1), MaxOpening: 1 + r.IntN(4), FailFast: r.IntN(4) == 0}
 }
 
 func (w *world) randomSize() int { return 1 + w.rnd.IntN(8) }
@@ -56,7 +56,11 @@ func (w *world) randomSize() int { return 1 + w.rnd.IntN(8) }
 // change does one thing.
 func (w *world) change() {
 	synctest.Wait() // what has been granted is counted
-	switch n := len(w.users); w.rnd.IntN(19) {
+	switch n := len(w.users); w.rnd.IntN(20) {
+	case 17:
+		if n > 0 {
+			w.probe(w.users[w.rnd.IntN(n)])
+		}
 	case 0, 13:
 		if w.rnd.IntN(3) == 0 {
 			w.succeed()
@@ -145,6 +149,33 @@ func (w *world) gate(shut bool) {
 	w.setShut(shut)
 }
 
+// probe shuts the gate and lets one open of a user pass, which it does at once if the user
+// fits and its callers wait, also where the bounds have become smaller meanwhile.
+func (w *world) probe(u *user) {
+	w.gate(true)
+	if w.rnd.IntN(2) == 0 {
+		w.set(w.randomBounds(), w.randomSize)
+	}
+	time.Sleep(10 * openTime) // what was being opened is open
+	synctest.Wait()
+	w.mu.Lock()
+	before, room := w.grants, w.opens < w.bounds.MaxOpening
+	w.passes, w.passed = u, false
+	w.mu.Unlock()
+	wants := u.Waiting() > 0 && u.Unadmitted() > 0 && u.Fits()
+	w.share.AllowOne(u.Member)
+	synctest.Wait()
+	if wants && room {
+		assert.Greater(w.t, w.granted(), before, "%s fits, and its open does not pass", u.name)
+	}
+	time.Sleep(time.Duration(w.rnd.IntN(50)) * time.Millisecond)
+	w.share.AllowOne(nil)
+	synctest.Wait()
+	w.mu.Lock()
+	w.passes = nil
+	w.mu.Unlock()
+}
+
 func (w *world) setShut(shut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,6 +206,14 @@ func (w *world) checkDivision() {
 	}
 	if wanted > limit+w.bounds.Overflow {
 		limit += w.bounds.Overflow
+	}
+	if w.bounds.FailFast {
+		for _, u := range w.users {
+			if len(u.waiters) > 0 && u.Unadmitted() > 0 {
+				assert.Less(w.t, time.Since(u.waitsSince), 2*time.Second, "%s is served or refused", u.name)
+			}
+		}
+		return
 	}
 	for _, u := range w.users {
 		if u.demand > 0 {
