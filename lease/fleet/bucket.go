@@ -68,7 +68,7 @@ func newSharedBucket(store *meter, cfg *LimiterConfig, rules testFaults) *shared
 		store: store, key: rateKey(cfg.Budget),
 		rate: rate, tick: tick,
 		depth:         int64(permitUnits * (float64(cfg.Burst) - 6*cfg.Rate*tick.Seconds())),
-		maxAhead:      int64(permitUnits * cfg.Rate * cfg.MaxWait.Seconds()),
+		maxAhead:      int64(min(permitUnits*cfg.Rate*cfg.MaxWait.Seconds(), 1<<60)),
 		takeoverDelay: 3*tick + rand.N(tick),
 		testFaults:    rules,
 	}

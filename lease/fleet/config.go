@@ -100,8 +100,8 @@ type LimiterConfig struct {
 	Rate float64
 
 	// Burst bounds the opens of any window of t seconds to Rate·t + Burst:
-	// 500 by default, at least 10. Keep it below the server's own, which
-	// other clients may use too.
+	// 500 by default, at least 10, at most math.MaxInt32. Keep it below the
+	// server's own, which other clients may use too.
 	Burst int
 
 	// Tick is the longest step in which the budget refills. A tenth of the
@@ -191,7 +191,7 @@ func (c *LimiterConfig) validate() error {
 	return errjoin.Join(
 		errUnless(c.Budget != "", "LimiterConfig.Budget is empty"),
 		errUnless(lease.CheckRate(c.Rate) == nil, "LimiterConfig.Rate is %v, must be finite and at least %v", c.Rate, lease.MinRate),
-		errUnless(c.Burst >= 10, "LimiterConfig.Burst is %d, must be at least 10", c.Burst),
+		errUnless(c.Burst >= 10 && c.Burst <= limitBound, "LimiterConfig.Burst is %d, must be at least 10, and at most %d", c.Burst, limitBound),
 		errUnless(c.Tick > 0 && c.Tick <= maxTick && c.Rate*c.Tick.Seconds()*8 <= float64(c.Burst),
 			"LimiterConfig.Tick is %v, must be positive, at most %v, and eight of it within Burst", c.Tick, maxTick),
 		errUnless(c.Batch > 0, "LimiterConfig.Batch is %d, must be positive", c.Batch),

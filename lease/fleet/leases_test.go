@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -426,6 +427,32 @@ func TestStarvedCallersAreToldTheStateOfTheBudget(t *testing.T) {
 	})
 }
 
+// However much a process says that it wants, there is never more taken than the limit, and
+// others get theirs.
+func TestWhoWantsMoreThanCanBeTakesWhatThereIs(t *testing.T) {
+	for _, cfg := range []Config{{Want: math.MaxInt}, {Batch: math.MaxInt}, {Want: math.MaxInt/4 + 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld()
+			w.onWrite = func(key string, r *Record) {
+				if strings.HasPrefix(key, "shard#") && r.Numbers["used"] > 10 {
+					t.Errorf("%+v: %d of 10 are used", cfg, r.Numbers["used"])
+				}
+			}
+			cfg.Limit = 10
+			for seed := range uint64(2) {
+				l, _ := join(t, w, seed, cfg)
+				defer l.stopGoroutines()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				for range 4 {
+					_, err := l.Acquire(ctx)
+					require.NoError(t, err, "%+v", cfg)
+				}
+			}
+		})
+	}
+}
+
 func TestWrongSettingsAreToldByName(t *testing.T) {
 	_, err := New(t.Context(), NewMemory(), Config{Limit: -1, Grace: time.Second, Strict: true, Fallback: lease.Share(1)})
 	for _, text := range []string{"Config.Budget", "Config.Limit", "Config.Grace", "Config.Strict"} {
@@ -435,6 +462,8 @@ func TestWrongSettingsAreToldByName(t *testing.T) {
 	for _, text := range []string{"LimiterConfig.Budget", "LimiterConfig.Rate", "LimiterConfig.Burst"} {
 		require.ErrorContains(t, err, text)
 	}
+	_, err = NewLimiter(t.Context(), NewMemory(), LimiterConfig{Budget: "b", Burst: math.MaxInt})
+	require.ErrorContains(t, err, "LimiterConfig.Burst")
 	_, err = New(t.Context(), nil, Config{})
 	require.ErrorContains(t, err, "the store is nil")
 }

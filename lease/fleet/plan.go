@@ -91,7 +91,7 @@ func (l *Leases) shardFromHome(i int) int { return (l.state.home + i) % len(l.st
 // the rest is for others, whose own advance it would be.
 func (l *Leases) takeSize(need, room int, short bool) int {
 	ahead := max(need, l.batchSize(), l.cfg.Want-l.state.held())
-	if !short && room >= 4*ahead {
+	if !short && room/4 >= ahead {
 		return ahead
 	}
 	if !short && l.cfg.Want > need {
