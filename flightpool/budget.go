@@ -25,8 +25,9 @@ func (p *FlightSQLPool) followLeases(life context.Context) error {
 	})
 }
 
-// revoked closes every connection: the idle ones now, those in use when they come back,
-// at the latest at the deadline.
+// revoked closes every connection: the idle ones now, those in use when they come back, at
+// the latest so long before the deadline as a close may take: by then others may have the
+// leases. Half of the time is the borrowers' in any case.
 func (p *FlightSQLPool) revoked(life context.Context, r lease.Revocation) {
 	if log := p.cfg.Logger; log != nil {
 		p.callHook(func() {
@@ -35,7 +36,8 @@ func (p *FlightSQLPool) revoked(life context.Context, r lease.Revocation) {
 	}
 	force := p.conns.Recall()
 	p.background.Go(func() {
-		late := time.NewTimer(time.Until(r.Deadline))
+		left := time.Until(r.Deadline)
+		late := time.NewTimer(left - max(0, min(p.cfg.CloseTimeout, left/2)))
 		defer late.Stop()
 		select {
 		case <-late.C:

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
@@ -162,7 +163,7 @@ func TestRevokedLeasesEndConnectionsByTheirDeadline(t *testing.T) {
 		require.EqualValues(t, 2, pool.Stats().Closed[reservoir.Outdated], "the other when it comes back")
 		err = <-running
 		require.ErrorIs(t, err, flightpool.ErrSessionLost)
-		require.Equal(t, 20*time.Second, time.Since(start).Round(time.Second))
+		require.Equal(t, 15*time.Second, time.Since(start).Round(time.Second), "CloseTimeout before the deadline")
 		_ = busy.Close()
 		synctest.Wait()
 		s := pool.Stats()
@@ -184,6 +185,45 @@ func TestRevokedLeasesEndConnectionsByTheirDeadline(t *testing.T) {
 		require.Nil(t, budget.reclaim)
 		require.Zero(t, budget.Stats().InUse)
 	})
+}
+
+// A server that does not answer when a connection is closed, or checked, keeps none beyond
+// the deadline: others may have the leases then.
+func TestNoConnectionOutlastsARevocationWhateverTheServerAnswers(t *testing.T) {
+	for name, silent := range map[string]struct{ check, close bool }{"checked": {check: true}, "closed": {close: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := must(testserver.Start(testserver.Options{Listen: testserver.InMemory}))
+			defer func() { require.NoError(t, srv.Close()) }()
+			budget := &revocable{Leases: lease.NewLeases("x", 3)}
+			pool, err := flightpool.New(t.Context(), "grpc://server:1", flightpool.Config{
+				MinIdle: 3, MaxSize: 3, Leases: budget, Dialer: srv.Dial,
+				HealthCheck: flightpool.HealthCheck{Kind: flightpool.Query, Interval: 10 * time.Second, Timeout: time.Minute},
+			})
+			require.NoError(t, err)
+			require.NoError(t, pool.WaitReady(t.Context(), 3))
+			held, err := pool.AcquireSession(t.Context())
+			require.NoError(t, err)
+			if silent.check {
+				srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "SELECT 1", Do: testserver.Hang(), Times: 1})
+			}
+			time.Sleep(15 * time.Second) // idle ones are checked
+			revoked := time.Now()
+			budget.revoke(lease.Revocation{Deadline: revoked.Add(20 * time.Second)})
+			time.Sleep(10 * time.Second)
+			if silent.close {
+				srv.Faults().FreezeConns()
+			}
+			time.Sleep(10*time.Second + time.Millisecond)
+			for _, c := range pool.Connections() {
+				assert.False(t, c.Opened.Before(revoked), "%s: %+v", name, c)
+			}
+			assert.Zero(t, pool.Stats().Closing, name)
+			srv.Faults().Clear()
+			srv.Faults().ThawConns()
+			_ = held.Close()
+			_ = pool.Close(t.Context())
+		})
+	}
 }
 
 // Whatever borrowers do, no connection outlasts a revocation's deadline by more than its

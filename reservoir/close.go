@@ -167,9 +167,9 @@ func (r *Reservoir[C]) closeBatch() bool {
 	return more
 }
 
-// reclaimLoans takes back every loan of these generations that is still out. None of
-// them is added meanwhile, and the last entry takes the place of one that leaves: from
-// the back none is missed.
+// reclaimLoans takes back every loan of these generations that is still out, and ends the
+// checks of such connections. None of them is added meanwhile, and the last entry takes the
+// place of one that leaves: from the back none is missed.
 func (r *Reservoir[C]) reclaimLoans(upTo uint64, reason Reason, cause error) (forced int) {
 	for at := never; at > 0; {
 		var fx effects[C]
@@ -177,9 +177,14 @@ func (r *Reservoir[C]) reclaimLoans(upTo uint64, reason Reason, cause error) (fo
 		at = min(at, int64(len(r.mu.all)))
 		for n := 0; n < batch && at > 0; n++ {
 			at--
-			if e := r.mu.all[at]; e.state == loaned && e.generation <= upTo {
+			switch e := r.mu.all[at]; {
+			case e.generation > upTo:
+			case e.state == loaned:
 				r.retire(e, reason, cause, &fx)
 				forced++
+			case e.state == checking && e.cancelCheck != nil:
+				fx.afterUnlock(e.cancelCheck)
+				e.cancelCheck = nil
 			}
 		}
 		r.reconcile(&fx)

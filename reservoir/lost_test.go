@@ -208,3 +208,23 @@ func TestRecallEndsLoansByForceAndNothingThatWasOpenedSince(t *testing.T) {
 		require.Zero(t, force(nil), "after Close")
 	})
 }
+
+// A check may take longer than permissions that are taken back allow a connection.
+func TestRecallEndsChecksByForce(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) {
+			c.MinIdle, c.MaxSize, c.CheckInterval, c.CheckTimeout = 1, 1, time.Minute, time.Hour
+			c.Check = func(ctx context.Context, _ *conn) error { <-ctx.Done(); return ctx.Err() }
+		})
+		require.NoError(t, r.WaitReady(t.Context(), 1))
+		old := f.connections()[0]
+		time.Sleep(90 * time.Second)
+		force := r.Recall()
+		time.Sleep(10 * time.Second)
+		require.False(t, old.closed.Load(), "it is being checked")
+		require.Zero(t, force(errors.New("revoked")), "no loan")
+		synctest.Wait()
+		require.True(t, old.closed.Load())
+		shut(t, r)
+	})
+}
