@@ -96,8 +96,9 @@ func (p *FlightSQLPool) beginTx(ctx context.Context, _ TxOptions, verified bool)
 //
 // Nothing is run again when the outcome of the commit is unknown (ErrCommitUnknown),
 // when the connection was lost or fn has ended the transaction, or once ctx has ended.
-// Then, too, an error that is not ErrCommitUnknown says that nothing is stored: a job may
-// call InTx again.
+// Then, too, an error that is not ErrCommitUnknown says that nothing is stored, but for what
+// SessionHandle.Commit says of ErrSessionLost on servers that leave a transaction by
+// themselves or replace its session: a job may call InTx again.
 func (p *FlightSQLPool) InTx(ctx context.Context, opts TxOptions, fn func(ctx context.Context, tx *Tx) error) error {
 	attempts := cmp.Or(opts.Attempts, 6)
 	if p.cfg.DisableRetry {
