@@ -208,10 +208,9 @@ func (s *SessionHandle) discardsUsed(d sideEffects) bool {
 }
 
 // cleanSession takes back all that the session left. An error means that the connection
-// must be discarded. One CloseTimeout bounds all of it. The transaction ends first,
-// since an aborted one refuses every other statement; then what lived in the session;
-// and the probe comes last, since it vouches for the session as the next borrower will
-// find it.
+// must be discarded. One CloseTimeout bounds all of it. The transaction ends first, since
+// an aborted one refuses every other statement; then what lived in the session; the probe
+// comes last, since it vouches for the session as the next borrower will find it.
 func (s *SessionHandle) cleanSession() error {
 	s.mu.Lock()
 	tx, d, needsProbe, needsCleaning := s.mu.tx, s.mu.sideEffects, s.mu.needsProbe, s.needsCleaning()
@@ -230,18 +229,19 @@ func (s *SessionHandle) cleanSession() error {
 		_ = s.closeTxAndStatements(ctx, tx, nil)
 		return errors.New("discarded after use, as configured")
 	}
-	start := time.Now()
+	start, tried := time.Now(), make(map[string]bool)
 	err := s.closeTxAndStatements(ctx, tx, prepared)
 	if err == nil && (dropKept || s.mustReset(d) && s.policy.Statements.firstReset(s.conn, s.policy.OnReturn.mode)) { // they may mean something else by what was changed, and changed back
 		err = s.closeKept(ctx)
 	}
 	if err == nil && s.mustReset(d) {
-		err = s.reset(ctx, d)
+		err = s.reset(ctx, d, tried)
 	}
 	if err == nil && needsProbe {
 		err = s.runProbe(ctx)
 	}
-	if err != nil {
+	if err != nil { // which keeps no setting from being put back that may be the whole server's
+		s.restoreSettings(ctx, d, tried)
 		err = fmt.Errorf("session could not be made clean: %w", err)
 	}
 	if f := s.policy.Observe.Reset; f != nil {
@@ -266,9 +266,9 @@ func (s *SessionHandle) mustReset(d sideEffects) bool {
 }
 
 // reset takes back what was left. Options are restored under every mode, since a call
-// of ours has set them, and the namespace after an INSERT with parameters, since no
-// text of the caller's has changed it: both before the owner's statements.
-func (s *SessionHandle) reset(ctx context.Context, d sideEffects) error {
+// of ours has set them, and the namespace after an INSERT with parameters, since no text
+// of the caller's has changed it: both before the owner's statements. tried: undoEffects.
+func (s *SessionHandle) reset(ctx context.Context, d sideEffects, tried map[string]bool) error {
 	if len(d.options) > 0 {
 		if err := s.restoreOptions(ctx, d.options); err != nil {
 			return fmt.Errorf("put session options back: %w", err)
@@ -284,7 +284,7 @@ func (s *SessionHandle) reset(ctx context.Context, d sideEffects) error {
 	}
 	switch s.policy.OnReturn.mode {
 	case resetAuto:
-		return s.undoEffects(ctx, d)
+		return s.undoEffects(ctx, d, tried)
 	case resetSQL:
 		if err := s.kept.prove(ctx, accessChange, ""); err != nil {
 			return err

@@ -69,6 +69,24 @@ func TestASessionThatIsGivenUpPutsItsSettingsBack(t *testing.T) {
 	}
 }
 
+// Whatever else of a session cannot be taken back, its settings are put back.
+func TestWhatCannotBeMadeCleanKeepsNoSettingFromBeingPutBack(t *testing.T) {
+	for _, refused := range []string{"SetOptions", "Options", "ClosePrepared"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStateConn()
+			start := maps.Clone(c.settings)
+			r := stateRig(t, c)
+			_, err := r.handle.Update(t.Context(), "SET threads = 1")
+			must(t, err)
+			must(t, r.handle.SetOption(t.Context(), "colour", "blue"))
+			c.fail = map[string]error{refused: sqlError("no")}
+			require.Error(t, r.handle.Close(), refused)
+			require.Error(t, r.discarded(), refused)
+			require.Equal(t, start, c.settings, "%s: %q", refused, c.Log())
+		})
+	}
+}
+
 // Nothing more is asked of a connection that is lost.
 func TestASessionThatIsGivenUpAsksALostConnectionNothingMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,20 +16,9 @@ import (
 // verifies what can have gone wrong on the way. An error of it costs the connection.
 // The last comes first since a later statement may have built on an earlier one, and
 // one that stands twice is undone once, to its value at the start. Checks come after
-// all undoing: they are of the whole session.
-// What cannot be taken back does not keep settings from being put back, which may be
-// those of the whole server.
-func (s *SessionHandle) undoEffects(ctx context.Context, d sideEffects) error {
-	tried := make(map[string]bool)
-	err := s.undoAll(ctx, d, tried)
-	if err != nil {
-		s.restoreSettings(ctx, d, tried)
-	}
-	return err
-}
-
-// undoAll is undoEffects up to the first error. tried are the keys of the settings that it has come to.
-func (s *SessionHandle) undoAll(ctx context.Context, d sideEffects, tried map[string]bool) error {
+// all undoing: they are of the whole session. tried gets the keys of the settings that
+// it has come to.
+func (s *SessionHandle) undoEffects(ctx context.Context, d sideEffects, tried map[string]bool) error {
 	if err := s.undoRefused(ctx, d, tried); err != nil {
 		return err
 	}
