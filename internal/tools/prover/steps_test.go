@@ -648,9 +648,9 @@ func (w *world) commit(s step, a *actor) {
 
 // replacedBeside reports whether a session may have been replaced between its proof and
 // the statement behind it, by a step that was carried out beside that: a server that
-// accepts unknown transactions has stored the statement then.
+// accepts unknown transactions has stored the statement then. A panic is told in place of that.
 func (w *world) replacedBeside(err error) bool {
-	return w.parallel && w.evicts && w.profile.UnknownTxOK && errors.Is(err, flightpool.ErrSessionLost)
+	return w.parallel && w.evicts && w.profile.UnknownTxOK && (errors.Is(err, flightpool.ErrSessionLost) || errors.Is(err, errPanicked))
 }
 
 // clash changes the one row that others change too, so that the commit of one
