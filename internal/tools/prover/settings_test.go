@@ -80,7 +80,7 @@ func (w *world) seesShade(what fmt.Stringer, a *actor, seen string) {
 	case a.has(shade):
 	case w.mustBePainted() && !w.parallel && seen != w.serversShade(): // one that hides what others change
 		w.breaks("setting of another", "%q sees the shade %s, which is %s on the server", what, seen, w.serversShade())
-	case strings.HasPrefix(seen, "own-"):
+	case strings.HasPrefix(seen, "own-") && !w.sharesSession():
 		w.breaks("setting of another", "%q sees the shade %s, which a session has of its own", what, seen)
 	case w.mustBePainted() && w.painters == 0 && seen != operators:
 		w.breaks("setting of another", "%q sees the shade %s", what, seen)
@@ -90,7 +90,13 @@ func (w *world) seesShade(what fmt.Stringer, a *actor, seen string) {
 // mustBePainted reports whether every borrower's changes could be taken back: those of a session that is
 // lost stay.
 func (w *world) mustBePainted() bool {
-	return w.calm && !w.late && !w.unpainted && w.profile.SessionKey != testserver.ByCall && (w.program.auth != "token" || w.profile.SessionKey != testserver.ByBearer)
+	return w.calm && !w.late && !w.unpainted && w.profile.SessionKey != testserver.ByCall && !w.sharesSession()
+}
+
+// sharesSession reports whether all connections have one session, which outlives each: a borrower whose
+// connection breaks leaves to the next what it has set.
+func (w *world) sharesSession() bool {
+	return w.program.auth == "token" && w.profile.SessionKey == testserver.ByBearer
 }
 
 // shadeAtLast is what the setting is at the end.
