@@ -66,13 +66,16 @@ func (w *world) paint(s step, a *actor) {
 	}
 }
 
-// painted is for an actor that gives its session back.
+// painted is for an actor that gives its session back. With a token that has ended by then nothing can
+// be taken back: a connection is lent until that is so many seconds away.
 func (w *world) painted(a *actor) {
 	if a.has(shade) {
 		w.painters--
-		w.unpainted = w.unpainted || a.shaken
+		w.unpainted = w.unpainted || a.shaken || w.program.auth == "token" && time.Since(a.since) > leastTokenLeft
 	}
 }
+
+const leastTokenLeft = 9 * time.Second
 
 // seesShade holds what a session without changes of its own sees against what others have set.
 func (w *world) seesShade(what fmt.Stringer, a *actor, seen string) {
