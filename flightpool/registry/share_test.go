@@ -259,6 +259,51 @@ func TestFailFastLetsNobodyWaitForRoomThatAnotherTook(t *testing.T) {
 	})
 }
 
+// Those for whom an open is under way wait for it alone: it is not taken from them for the
+// sake of somebody who is refused.
+func TestFailFastLeavesOpensUnderWayToThoseWhoWaitForThem(t *testing.T) {
+	for _, size := range []int{1, 2} {
+		bubble(t, func(t *testing.T, g *rig) {
+			g.fake("s").dial = 100 * time.Millisecond
+			define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = size; d.OnExhausted = flightpool.FailFast })
+			got := make(chan time.Duration, size)
+			for range size {
+				go func() {
+					waited, err := work(t.Context(), g, "s", "a", 0)
+					assert.NoError(t, err)
+					got <- waited
+				}()
+			}
+			time.Sleep(50 * time.Millisecond)
+			_, err := g.Acquire(t.Context(), "s", "b")
+			require.ErrorIs(t, err, registry.ErrExhausted)
+			for range size {
+				require.Equal(t, 100*time.Millisecond, <-got)
+			}
+		})
+	}
+}
+
+// A user's turn begins when its connection is there, however long the open took.
+func TestATurnDoesNotBeginBeforeTheConnectionIsOpen(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		g.fake("s").dial = 100 * time.Millisecond
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 1 })
+		got := make(chan time.Duration, 2)
+		began := time.Now()
+		for _, user := range []string{"a", "b"} {
+			go func() {
+				_, err := work(t.Context(), g, "s", user, 0)
+				assert.NoError(t, err)
+				got <- time.Since(began)
+			}()
+			time.Sleep(50 * time.Millisecond)
+		}
+		require.Equal(t, 100*time.Millisecond, <-got)
+		require.Equal(t, 200*time.Millisecond, <-got)
+	})
+}
+
 func TestOverflowIsForThoseWhoWaitAndGoesWhenNobodyDoes(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		f := g.fake("s")

@@ -52,7 +52,7 @@ type Member struct {
 	reclaimedAt  time.Time // when it was last asked for one, and not in vain
 	shrunk       bool      // its pool was resized for that
 	skipped      bool      // it had nothing to give in this pass
-	since        time.Time // of its latest grant, or of the latest time it was asked to make way
+	since        time.Time // when its latest open was granted or ended, or it was last asked to make way
 
 	needs                 bool // its callers wait, as of the latest update
 	rankPlace             int  // in withCallers or withoutCallers
@@ -194,6 +194,10 @@ func (m *Member) Opened(took time.Duration) {
 	s.mu.Lock()
 	s.opening--
 	m.opening--
+	if m.holderEntry != nil {
+		m.since = time.Now()
+		s.holders.MoveToBack(m.holderEntry)
+	}
 	switch {
 	case took == 0:
 	case s.openTime == 0:
@@ -223,12 +227,13 @@ func (m *Member) NotOpened() {
 }
 
 // AddWaiting takes note that callers wait, or do not any more. It is called for each
-// wait, so the lock is taken only for the first and the last who wait. update reads the
+// wait, so the lock is taken only for the first and the last who wait, and for all who come
+// under FailFast: those who were refused may still be counted. update reads the
 // number again under the lock: of two that cross, the later one counts.
 func (m *Member) AddWaiting(change int64) {
 	s := m.share
 	n := m.waiting.Add(change)
-	if (change > 0 && n == 1) || (change < 0 && n == 0) {
+	if (change > 0 && (n == 1 || s.failFast.Load())) || (change < 0 && n == 0) {
 		s.mu.Lock()
 		s.update(m)
 		s.dispatchAndUnlock()

@@ -41,7 +41,7 @@ type policy func(s *Share, st *step, now time.Time) bool
 //	equalize        who has the fewest        who keeps most, if that is at  idle, or in use at once
 //	                and waits                 least two more
 //	coldForWaiting  who waits                 anybody beyond the floor       idle for long   at once
-//	rotate          who has none and waits,   who has had its own longest    in use          after rotateEvery
+//	rotate          who has none and waits,   who has had its own longest,   in use          after rotateEvery
 //	                while nobody has two
 //
 // What is in use is given up when it comes back, before its own user's next caller.
@@ -85,9 +85,14 @@ func idleForStarving(s *Share, st *step, now time.Time) bool {
 
 // equalize makes the division more equal. What is coming already is taken to be for the
 // poorest. A difference of one cannot be made less: a connection would go to and fro.
+// Under FailFast the poorest are refused, while those for whom one is being opened wait
+// for it alone: it is left to them.
 func equalize(s *Share, st *step, now time.Time) bool {
 	poorest, richest := s.poorest(), s.richest.first()
 	if poorest == nil || s.sum.wanted <= s.reclaims || richest == nil || richest.keeps() < poorest.held+s.reclaims+2 {
+		return false
+	}
+	if s.bounds.FailFast && richest.opening > 0 {
 		return false
 	}
 	return s.reclaim(st, richest, 0, true, now)
@@ -104,7 +109,8 @@ func coldForWaiting(s *Share, st *step, now time.Time) bool {
 }
 
 // rotate lets users take turns when there are more of them than connections. Time
-// counts from the latest grant or turn. Somebody who has two would be asked before, by
+// counts from the end of the latest open, or the latest turn: nobody's ends while a
+// connection is being opened for it. Somebody who has two would be asked before, by
 // equalize.
 func rotate(s *Share, st *step, now time.Time) bool {
 	if s.poorest() == nil || s.sum.without <= s.reclaims || s.sum.several > 0 {
@@ -117,7 +123,7 @@ func rotate(s *Share, st *step, now time.Time) bool {
 		}
 		v.since = now
 		s.holders.MoveToBack(v.holderEntry)
-		if v.keeps() > 0 {
+		if v.keeps() > 0 && v.opening == 0 {
 			return s.reclaim(st, v, 0, true, now)
 		}
 	}

@@ -67,6 +67,7 @@ type Share struct {
 
 	overMax   atomic.Bool // held > Max: for Returned, without the lock
 	wantsIdle atomic.Bool // an idle connection would be taken at once; likewise
+	failFast  atomic.Bool // bounds.FailFast: for AddWaiting, without the lock
 }
 
 // New makes a share without members.
@@ -104,6 +105,7 @@ func (s *Share) Set(b Bounds) {
 	}
 	s.toResize = nil
 	s.bounds = b
+	s.failFast.Store(b.FailFast)
 	s.updateFloor()
 	s.heldChanged()
 }
