@@ -82,8 +82,9 @@ type Conn interface {
 	CancelSteps(op *Operation) []cancel.Step
 
 	// Lost is nil while the transport lives, and tells why it ended after.
-	// ErrSessionReplaced as the reason says that answers may have come from
-	// another session since.
+	// A reason that wraps ErrSessionReplaced says that answers may have come
+	// from another session; it does so whatever else has ended the transport
+	// before.
 	Lost() error
 
 	// Close ends the server session, as far as the server lets us, and the

@@ -104,7 +104,7 @@ func (ch *channel) observeReply(rpc *trackedRPC, authorization string, err error
 	}
 	for _, md := range [...]metadata.MD{header, trailer} {
 		if ch.id.learnFromReply(rpc, md) {
-			ch.owner.transport.markLost(backend.ErrSessionReplaced)
+			ch.owner.transport.markReplaced()
 		}
 	}
 	if rpc.info != nil && rpc.info.needsSession && errors.Is(ch.owner.Lost(), backend.ErrSessionReplaced) {

@@ -94,6 +94,24 @@ func (e *transport) markLost(err error) {
 	}
 }
 
+// markReplaced is markLost for a session that the server has replaced. It is added to
+// another reason that came before: a reply may tell it after the GOAWAY.
+func (e *transport) markReplaced() {
+	for {
+		p, reason := e.lost.Load(), backend.ErrSessionReplaced
+		if p != nil && errors.Is(*p, backend.ErrSessionReplaced) {
+			return
+		}
+		if p != nil {
+			reason = fmt.Errorf("%w; %w", reason, *p)
+		}
+		if e.lost.CompareAndSwap(p, &reason) {
+			e.callOnLost()
+			return
+		}
+	}
+}
+
 // setOnLost has f called once the transport has ended. The second look is for
 // an end that has come between the caller's own look and the store. A later f
 // replaces one that was not called yet.
@@ -112,8 +130,8 @@ func (e *transport) callOnLost() {
 	}
 }
 
-// Lost is nil until the transport has ended. The reason never changes after
-// that.
+// Lost is nil until the transport has ended. The reason changes after that by
+// markReplaced alone.
 func (e *transport) Lost() error {
 	if p := e.lost.Load(); p != nil {
 		return *p

@@ -225,9 +225,13 @@ func (e *Endpoint) streamsAtLocations() (n int) {
 }
 
 // Transactions and prepared statements are a session's own: an answer that comes
-// from another session is none.
+// from another session is none, also where the server has said goodbye meanwhile.
 func TestWhatNamesThingsOfASessionIsNotAnsweredByAnother(t *testing.T) {
-	replaced := func(ctx context.Context) { _ = grpc.SetHeader(ctx, metadata.Pairs("set-cookie", "session=2")) }
+	meanwhile := func() {}
+	replaced := func(ctx context.Context) {
+		meanwhile()
+		_ = grpc.SetHeader(ctx, metadata.Pairs("set-cookie", "session=2"))
+	}
 	replace := false
 	var closed []string
 	prepare := preparing(nil, &closed)
@@ -289,8 +293,16 @@ func TestWhatNamesThingsOfASessionIsNotAnsweredByAnother(t *testing.T) {
 				c := b.open()
 				p, err := c.Prepare(b.Context(), "p", backend.Call{})
 				require.NoError(b, err)
-				replace = true
+				replace, meanwhile = true, func() {}
 				require.ErrorIs(b, call(b, c, p), backend.ErrSessionReplaced)
+
+				replace = false
+				c = b.open()
+				p, err = c.Prepare(b.Context(), "p", backend.Call{})
+				require.NoError(b, err)
+				replace, meanwhile = true, func() { c.transport.markLost(errors.New("GOAWAY")) }
+				require.ErrorIs(b, call(b, c, p), backend.ErrSessionReplaced)
+				require.ErrorContains(b, c.Lost(), "GOAWAY")
 			})
 		})
 	}
