@@ -152,11 +152,11 @@ func (c *Conn) confirmedByControl(ctx context.Context, client pb.FlightServiceCl
 		return false
 	}
 	_, other := client.GetFlightInfo(ctx, desc)
-	return ctx.Err() == nil && !sameStatus(other, err)
+	return confirms(ctx, other, err)
 }
 
-// isReply tells an error that the server answered with from the lack of an
-// answer. UNAVAILABLE and a context's end may come from this side, or from a
+// isReply tells an answer of the server, such as an error, from the lack of
+// one. UNAVAILABLE and a context's end may come from this side, or from a
 // proxy, and say nothing of whether the server has acted.
 func isReply(err error) bool {
 	s, ok := status.FromError(err)

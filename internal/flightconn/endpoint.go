@@ -175,8 +175,13 @@ const harmlessTimeout = 250 * time.Millisecond
 // one round trip, and is put only where something is about to be recorded for all
 // connections.
 func (r *rpcCall) confirmed(ctx context.Context, err error) bool {
-	other := r.askHarmless(ctx)
-	return ctx.Err() == nil && !sameStatus(other, err)
+	return confirms(ctx, r.askHarmless(ctx), err)
+}
+
+// confirms reports whether other is an answer, and another one than err. The server, which
+// is told of a deadline, may say that it is over before ctx does.
+func confirms(ctx context.Context, other, err error) bool {
+	return ctx.Err() == nil && isReply(other) && !sameStatus(other, err)
 }
 
 // confirmedBeside is confirmed while the session is at work on a call.

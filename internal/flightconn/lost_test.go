@@ -389,6 +389,14 @@ func TestWhatIsLearnedAtAnEndWaitsForNoStatement(t *testing.T) {
 		require.NoError(b, c.Close())
 		require.LessOrEqual(b, time.Since(began), harmlessTimeout)
 		require.False(b, c.endpoint.capabilities.closeSession.isMissing())
+
+		f.info = nil
+		c = b.open()
+		f.info = func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+			return nil, status.Error(codes.DeadlineExceeded, "the server is told of the deadline, and may be the first")
+		}
+		require.NoError(b, c.Close())
+		require.False(b, c.endpoint.capabilities.closeSession.isMissing())
 	})
 }
 
