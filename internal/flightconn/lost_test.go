@@ -377,27 +377,36 @@ func TestCloseEndsTheServerSessionUnlessTheServerHasNoSuchCall(t *testing.T) {
 }
 
 // TestWhatIsLearnedAtAnEndWaitsForNoStatement: one that was cut may run on, and the
-// harmless question waits for it.
+// harmless question waits for it. The server, which is told of its deadline, may be the first
+// to say that it is over.
 func TestWhatIsLearnedAtAnEndWaitsForNoStatement(t *testing.T) {
-	f := &fake{action: func(*pb.Action, pb.FlightService_DoActionServer) error {
-		return status.Error(codes.Unimplemented, "not here")
-	}}
-	inBubble(t, f, func(b *bubble) {
-		c := b.open()
-		f.info = func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) { return nil, silence(ctx) }
-		began := time.Now()
-		require.NoError(b, c.Close())
-		require.LessOrEqual(b, time.Since(began), harmlessTimeout)
-		require.False(b, c.endpoint.capabilities.closeSession.isMissing())
-
-		f.info = nil
-		c = b.open()
-		f.info = func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error) {
-			return nil, status.Error(codes.DeadlineExceeded, "the server is told of the deadline, and may be the first")
-		}
-		require.NoError(b, c.Close())
-		require.False(b, c.endpoint.capabilities.closeSession.isMissing())
-	})
+	for name, answer := range map[string]func(context.Context) error{
+		"silence":              silence,
+		"the server's own end": func(context.Context) error { return status.Error(codes.DeadlineExceeded, "too late") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var closing atomic.Bool
+			f := &fake{
+				action: func(*pb.Action, pb.FlightService_DoActionServer) error {
+					return status.Error(codes.Unimplemented, "not here")
+				},
+				info: func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+					if closing.Load() {
+						return nil, answer(ctx)
+					}
+					return nil, status.Error(codes.NotFound, "no information")
+				},
+			}
+			inBubble(t, f, func(b *bubble) {
+				c := b.open()
+				closing.Store(true)
+				began := time.Now()
+				require.NoError(b, c.Close())
+				require.LessOrEqual(b, time.Since(began), harmlessTimeout)
+				require.False(b, c.endpoint.capabilities.closeSession.isMissing())
+			})
+		})
+	}
 }
 
 func TestGarbageOnTheWireEndsTheEpoch(t *testing.T) {
