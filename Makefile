@@ -19,6 +19,9 @@ tools := $(CURDIR)/.tools
 lint := $(tools)/golangci-lint-$(GOLANGCI)
 modules := $(shell find . -name go.mod -not -path '*/.*/*' -exec dirname {} \; | sort)
 
+# The compiler and the linter spend up to a third of their time collecting garbage otherwise.
+gogc := 400
+
 # Go tells of every download and of every folder without tests; leave that out.
 quiet = 2>&1 | { grep -vE '^go: downloading|no test files' || true; }
 
@@ -30,6 +33,7 @@ help: ## this list
 # internal/invariant on. Without go vet, which make lint runs, and the debugger's symbols it takes minutes less.
 .PHONY: test
 test: export GOFLAGS := $(GOFLAGS),debug_bindings,invariants
+test: export GOGC := $(gogc)
 test: test-deps ## all tests of all modules, with the race detector
 	@$(MAKE) -j2 -k -O GOFLAGS=$(GOFLAGS) $(modules:%=test-of/%)
 	@GOFLAGS= go test -run Allocates ./reservoir # allocations are counted without the race detector and the invariants
@@ -44,12 +48,14 @@ $(modules:%=test-of/%): test-of/%:
 # One run over a workspace of all modules analyses what they depend on once. With the flags of make test, so
 # that both need the same compiled packages.
 lint: export GOFLAGS := $(GOFLAGS),debug_bindings,invariants -race
+lint: export GOGC := $(gogc)
 lint: deps $(lint) ## format and lint all modules, go vet included
 	@unformatted=$$(gofmt -l $(modules)); [ -z "$$unformatted" ] || { echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; }
 	@cd $(tools) && export GOWORK=$(tools)/go.work && rm -f go.work* && go work init $(modules:%=$(CURDIR)/%) && \
 		cd $(CURDIR) && $(lint) run --timeout 20m --config .golangci.yml $(modules:%=%/...)
 
 .PHONY: release-check
+release-check: export GOGC := $(gogc)
 release-check: deps ## what a release would be, as its users get it: packed, got, built, its documents' programs run; SBOM=dir VERSION=v0.1.0, VULNDB=file://…; ONLY=programs or quick
 	@.ci/deps initdb
 	@cd internal/tools/release && go run . $(if $(SBOM),-sbom $(abspath $(SBOM))) $(if $(VULNDB),-db $(VULNDB)) $(if $(VERSION),-version $(VERSION)) $(if $(ONLY),-$(ONLY))

@@ -66,7 +66,7 @@ func TestAFleetsIdleConnectionsGoToWhoWaits(t *testing.T) {
 // Pools that would like more than there is: all their callers are served, and the server
 // never has more than the limit.
 func TestPoolsOfAFleetThatIsShortServeAllTheirCallers(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range uint64(3) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		limit := 3 + rng.IntN(8)
 		pools := 2 + rng.IntN(min(3, limit-1)) // no more than connections
@@ -229,7 +229,7 @@ func TestNoConnectionOutlastsARevocationWhateverTheServerAnswers(t *testing.T) {
 // Whatever borrowers do, no connection outlasts a revocation's deadline by more than its
 // close takes, callers are told so and not otherwise, and nothing is left.
 func TestRevocationsBesideAllKindsOfBorrowers(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range uint64(2) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 7))
 			srv := must(testserver.Start(testserver.Options{Listen: testserver.InMemory}))

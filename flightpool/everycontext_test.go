@@ -525,7 +525,7 @@ func (s *sweep) count() {
 }
 
 // endsTried is of how many ends one is tried, and of how many uses one. PROVE_SEED says with which it begins.
-const endsTried, usesTried = 41, 23
+const endsTried, usesTried = 83, 23
 
 // Wherever a server is met when the context of a caller ends, or the pool is closed: the caller is told how
 // its context has ended, what it is told of its change is true, and the next borrowers find nothing of it.

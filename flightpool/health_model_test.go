@@ -99,7 +99,7 @@ func (m *healthModel) admits() bool {
 }
 
 func TestHealthFollowsItsModel(t *testing.T) {
-	for seed := range uint64(3000) {
+	for seed := range uint64(1000) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			m := &healthModel{

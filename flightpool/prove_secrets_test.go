@@ -62,7 +62,7 @@ func TestProveSecrets(t *testing.T) {
 	}
 	p := &secretsProver{Rand: rand.New(rand.NewPCG(seed, 0))}
 	start, programs := time.Now(), 0
-	for ; len(p.found) == 0 && (limit > 0 && time.Since(start) < limit || limit <= 0 && programs < 25); programs++ {
+	for ; len(p.found) == 0 && (limit > 0 && time.Since(start) < limit || limit <= 0 && programs < 10); programs++ {
 		p.newMarks()
 		p.targets(t.Context())
 		synctest.Test(t, p.program)

@@ -149,7 +149,7 @@ func TestATokenMayBeRevokedAtAnyRPC(t *testing.T) {
 		for name, use := range tokenUses {
 			for _, after := range []bool{false, true} {
 				for at, more := 0, true; more; at++ {
-					if !sampled(fmt.Sprint(profile.Name, name, after, at), 3) {
+					if !sampled(fmt.Sprint(profile.Name, name, after, at), 8) {
 						continue
 					}
 					e := &revoker{at: at, after: after}
