@@ -35,11 +35,11 @@ help: ## this list
 test: export GOFLAGS := $(GOFLAGS),debug_bindings,invariants
 test: export GOGC := $(gogc)
 test: test-deps ## all tests of all modules, with the race detector
-	@$(MAKE) -j2 -k -O GOFLAGS=$(GOFLAGS) $(modules:%=test-of/%)
+	@$(MAKE) -j3 -k -O GOFLAGS=$(GOFLAGS) $(modules:%=test-of/%)
 	@GOFLAGS= go test -run Allocates ./reservoir # allocations are counted without the race detector and the invariants
 	@cd internal/tools/bench && GOFLAGS= go test -run Allocates ./calls
 
-# Two modules at a time: many have one package only, which leaves a processor idle.
+# Three modules at a time: many have one package only, and wait for servers and browsers.
 .PHONY: $(modules:%=test-of/%)
 $(modules:%=test-of/%): test-of/%:
 	@cd $* && go test -race -vet=off -ldflags=-w -timeout 600s ./... $(quiet)

@@ -113,6 +113,7 @@
 //	compact.go, putmessage.go  slices that Arrow cannot encode; FlightData as it is sent
 //	checkrequest.go            what is refused before it is sent
 //	prepared.go, ingest.go, tx.go, livetx.go, action.go, cancel.go  the calls of that name
+//	learntx.go                 how the server treats transactions that it does not know
 //	control.go                 the channels on which cancel asks
 //	contain.go, signer.go      functions and keys of the user's that TLS calls
 //	containconn.go             connections of the user's Dialer

@@ -104,6 +104,7 @@ type capabilities struct {
 	transactions capability
 	actions      sync.Map // name of the call -> *capability
 	txIDs        atomic.Int32
+	txIDsCut     atomic.Bool // a caller has cut the question: the next Open asks it
 	order        backend.StatementOrder
 }
 

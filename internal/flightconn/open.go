@@ -54,6 +54,9 @@ func (e *Endpoint) Open(ctx context.Context) (_ backend.Conn, err error) {
 	if !c.transport.dialed.Load() {
 		return nil, r.newError(backend.StageDial, backend.FaultUsage, errOtherDialer)
 	}
+	if err := c.learnCutTxIDs(ctx); err != nil {
+		return nil, err
+	}
 	established = true
 	return c, nil
 }

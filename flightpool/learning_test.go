@@ -1,0 +1,58 @@
+package flightpool
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// farAway is a server to which each RPC takes 10 ms.
+func farAway() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			time.Sleep(10 * ms)
+			return next(ctx, req)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			time.Sleep(10 * ms)
+			return next(srv, s)
+		}),
+	}
+}
+
+// What the pool learns of a server once takes longer than these calls have: it fails one of
+// them, and not all for as long as no other call comes.
+func TestADeadlineTooShortToLearnAServerFailsOnce(t *testing.T) {
+	within := func(r *rig, limit time.Duration) error {
+		require.NoError(r, r.pool.WaitReady(r.Context(), 1))
+		ctx, stop := context.WithTimeout(r.Context(), limit)
+		defer stop()
+		h := r.session()
+		defer func() { _ = h.Close() }()
+		_, err := h.Update(ctx, "CREATE TEMP TABLE t (n BIGINT)")
+		return err
+	}
+	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake(), testserver.Dremio()} {
+		t.Run(profile.Name, func(t *testing.T) {
+			opts := testserver.Options{Profile: profile, GRPC: farAway()}
+			enough := 5 * ms // for a pool that knows the server
+			inBubbleOn(t, opts, Config{MaxSize: 1}, func(r *rig) {
+				require.NoError(r, within(r, time.Minute))
+				for ; within(r, enough) != nil; enough += 10 * ms {
+					require.Less(r, enough, 300*ms)
+				}
+			})
+			inBubbleOn(t, opts, Config{MaxSize: 1}, func(r *rig) {
+				failed := 0
+				for ; within(r, enough) != nil; failed++ {
+					require.Zero(r, failed)
+				}
+			})
+		})
+	}
+}
