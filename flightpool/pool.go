@@ -97,7 +97,7 @@ func (p *FlightSQLPool) Resize(maxSize int) error {
 	return nil
 }
 
-// Reset replaces every connection: idle ones now, those on loan when they come
+// Reset replaces every connection: idle ones now, those borrowed when they come
 // back. It does not wait.
 func (p *FlightSQLPool) Reset() { p.conns.Reset() }
 
@@ -156,7 +156,7 @@ func (p *FlightSQLPool) closeAll(ctx context.Context) error {
 type Connection struct {
 	// ID is what no other connection of the process has or had. A Tracer is told it.
 	ID uint64
-	// InUse says that it is on loan, or being checked, OnLoan that a call, a session or a
+	// InUse says that it is borrowed, or being checked, OnLoan that a call, a session or a
 	// transaction has it.
 	InUse, OnLoan bool
 	// Opened is when it was opened, Used when its latest loan began or ended, or else

@@ -19,7 +19,7 @@ var (
 
 	// ErrReleased says that a loan was given back before, was taken back by a
 	// forced Close or Recall, or is the zero Loan. Nothing was changed.
-	ErrReleased = errors.New("reservoir: loan is not out")
+	ErrReleased = errors.New("reservoir: the connection is not borrowed")
 )
 
 var (
@@ -168,7 +168,7 @@ type CloseError struct {
 }
 
 func (e *CloseError) Error() string {
-	return fmt.Sprintf("reservoir: close: %d loans closed by force, %d connections remain: %v", e.Forced, e.Remaining, e.Cause)
+	return fmt.Sprintf("reservoir: close: %d borrowed connections closed by force, %d remain: %v", e.Forced, e.Remaining, e.Cause)
 }
 
 // Unwrap gives Cause.

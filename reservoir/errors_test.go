@@ -29,7 +29,7 @@ func TestAnErrorSaysAllThatIsKnown(t *testing.T) {
 	require.EqualError(t, &reservoir.OpenError{Err: open}, "reservoir: open: refused")
 	require.ErrorIs(t, &reservoir.OpenError{Err: open}, open)
 	closing := &reservoir.CloseError{Forced: 1, Remaining: 2, Cause: cause}
-	require.EqualError(t, closing, "reservoir: close: 1 loans closed by force, 2 connections remain: deadline")
+	require.EqualError(t, closing, "reservoir: close: 1 borrowed connections closed by force, 2 remain: deadline")
 	require.ErrorIs(t, closing, cause)
 	require.NoError(t, reservoir.Permanent(nil))
 	require.EqualError(t, reservoir.Permanent(open), "refused")

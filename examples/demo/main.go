@@ -84,7 +84,7 @@ func (d *demo) settled(ctx context.Context) error {
 	defer cancel()
 	idleErr := errors.Join(d.server.Ledger().WaitIdle(ctx), d.returned(ctx))
 	s, left := d.pool.Stats(), d.server.Ledger().Snapshot()
-	fmt.Fprintf(d.out, "pool: %d calls, %d session, %d failed as it should; %d loans, %d had to wait; connections: %d idle, %d in use; cancels: %d confirmed, %d not\n",
+	fmt.Fprintf(d.out, "pool: %d calls, %d session, %d failed as it should; %d connections borrowed, %d waits; connections: %d idle, %d in use; cancels: %d confirmed, %d not\n",
 		s.Calls, s.Sessions, s.Failures, s.Acquired, s.AcquiredWaited, s.Idle, s.InUse, s.CancelsConfirmed, s.CancelsUnconfirmed)
 	fmt.Fprintf(d.out, "server: %d statements run, %d running now, %d transactions open\n", left.Executed, left.Running, left.Transactions)
 	if idleErr != nil {

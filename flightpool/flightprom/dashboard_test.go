@@ -48,7 +48,7 @@ var panels = []struct {
 			"{{pool}} retries | sum by (pool) (rate(flightpool_retries_total{%p}[%r]))", "{{pool}} sessions | sum by (pool) (rate(flightpool_sessions_total{%p}[%r]))"}},
 		{"How long do calls take?", "Until their end, of a result with its reading.", "s", quantiles("call_seconds")},
 		{"How long until the first rows?", "What the server takes; the rest of a call is transfer and reading.", "s", quantiles("first_batch_seconds")},
-		{"How long are connections on loan?", "Far above the time of calls: borrowers keep them.", "s", quantiles("hold_seconds")},
+		{"How long are connections borrowed?", "Far above the time of calls: borrowers keep them.", "s", quantiles("hold_seconds")},
 		{"Do opens succeed?", "Opens of connections, those that failed and those that were not needed any more.", "ops", []string{
 			"{{pool}} opens | sum by (pool) (rate(flightpool_opens_total{%p}[%r]))", "{{pool}} failed | sum by (pool) (rate(flightpool_open_failures_total{%p}[%r]))",
 			"{{pool}} not needed | sum by (pool) (rate(flightpool_opens_skipped_total{%p}[%r]))"}},
@@ -59,7 +59,7 @@ var panels = []struct {
 			"{{pool}} {{outcome}} | sum by (pool, outcome) (rate(flightpool_cancels_total{%p}[%r]))"}},
 		{"Do health checks pass?", "Checks of idle connections.", "ops", []string{
 			"{{pool}} checks | sum by (pool) (rate(flightpool_checks_total{%p}[%r]))", "{{pool}} failed | sum by (pool) (rate(flightpool_check_failures_total{%p}[%r]))"}},
-		{"What do borrowers leave behind?", "Sessions cleaned, those that could not be, transactions left open, loans out for longer than LeakAfter, hooks that panicked.", "ops", []string{
+		{"What do borrowers leave behind?", "Sessions cleaned, those that could not be, transactions left open, connections borrowed for longer than LeakAfter, hooks that panicked.", "ops", []string{
 			"{{pool}} cleaned | sum by (pool) (rate(flightpool_resets_total{%p}[%r]))", "{{pool}} not cleaned | sum by (pool) (rate(flightpool_reset_failures_total{%p}[%r]))",
 			"{{pool}} rolled back | sum by (pool) (rate(flightpool_rollbacks_total{%p}[%r]))", "{{pool}} leaks | sum by (pool) (rate(flightpool_leaks_total{%p}[%r]))",
 			"{{pool}} hooks | sum by (pool) (rate(flightpool_hook_failures_total{%p}[%r]))"}},

@@ -42,13 +42,13 @@ var ofPools = func() *series.Table[flightpool.Stats] {
 	count("Sessions cleaned on return.", "resets_total", func(s *stats) uint64 { return s.Resets })
 	count("Sessions that could not be cleaned.", "reset_failures_total", func(s *stats) uint64 { return s.ResetFailures })
 	count("Transactions left open and rolled back.", "rollbacks_total", func(s *stats) uint64 { return s.RolledBack })
-	count("Loans out for longer than LeakAfter.", "leaks_total", func(s *stats) uint64 { return s.Leaks })
+	count("Connections borrowed for longer than LeakAfter.", "leaks_total", func(s *stats) uint64 { return s.Leaks })
 	count("Hooks and tracers that panicked.", "hook_failures_total", func(s *stats) uint64 { return s.HookFailures })
 	took := func(help, name string, of func(*flightpool.Times) *flightpool.Durations) {
 		all.Histogram(help, name, seconds, func(s *stats, within []uint64) (uint64, float64) { return read(of(&s.Times), within) })
 	}
 	took("The wait for a connection, of those who got one.", "wait_seconds", func(t *flightpool.Times) *flightpool.Durations { return &t.Wait })
-	took("How long connections were on loan.", "hold_seconds", func(t *flightpool.Times) *flightpool.Durations { return &t.Hold })
+	took("How long connections were borrowed.", "hold_seconds", func(t *flightpool.Times) *flightpool.Durations { return &t.Hold })
 	took("How long opens took that succeeded.", "open_seconds", func(t *flightpool.Times) *flightpool.Durations { return &t.Open })
 	took("From a call's start until its first rows.", "first_batch_seconds", func(t *flightpool.Times) *flightpool.Durations { return &t.FirstBatch })
 	took("From a call's start on a connection until its end.", "call_seconds", func(t *flightpool.Times) *flightpool.Durations { return &t.Call })

@@ -32,7 +32,7 @@ var ofUsers = func() *series.Table[registry.UserStats] {
 	count("Connections that were given back.", "releases_total", func(s *stats) uint64 { return s.Releases })
 	count("Opens of connections by outcome.", "opens_total outcome=ok", func(s *stats) uint64 { return s.Created })
 	count("", "opens_total outcome=failed", func(s *stats) uint64 { return s.ConnectionErrors })
-	count("Loans out for longer than LeakAfter.", "leaks_total", func(s *stats) uint64 { return s.Leaks })
+	count("Connections borrowed for longer than LeakAfter.", "leaks_total", func(s *stats) uint64 { return s.Leaks })
 	count("Cancels by whether the statement is known to have stopped.", "cancels_total outcome=confirmed", func(s *stats) uint64 { return s.CancelsConfirmed })
 	count("", "cancels_total outcome=unconfirmed", func(s *stats) uint64 { return s.CancelsUnconfirmed })
 	count("Connections closed.", "closes_total", func(s *stats) uint64 { return s.Destroyed })

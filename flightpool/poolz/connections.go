@@ -14,7 +14,7 @@ import (
 type connectionState struct {
 	ID       uint64     `json:"id"`
 	User     string     `json:"user,omitempty"`
-	State    string     `json:"state"` // on loan, checking or idle
+	State    string     `json:"state"` // borrowed, checking or idle
 	Opened   time.Time  `json:"opened"`
 	Expires  *time.Time `json:"expires,omitempty"`
 	Used     time.Time  `json:"used"` // since when it is in that state, or about
@@ -32,7 +32,7 @@ type connectionState struct {
 }
 
 const (
-	onLoan   = "on loan"
+	inUse    = "borrowed"
 	checking = "checking"
 	isIdle   = "idle"
 )
@@ -41,7 +41,7 @@ const (
 // before all, and how many there are. What the tracer knows is asked for those alone.
 func (p *Page) connections(s *source, now time.Time, rows int) ([]connectionState, int) {
 	all := s.open()
-	rank := func(c connectionState) int { return slices.Index([]string{onLoan, checking, isIdle}, c.State) }
+	rank := func(c connectionState) int { return slices.Index([]string{inUse, checking, isIdle}, c.State) }
 	slices.SortFunc(all, func(a, b connectionState) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Used.Compare(b.Used), cmp.Compare(a.ID, b.ID))
 	})
@@ -77,7 +77,7 @@ func (s *source) ofPool() []connectionState {
 		row := connectionState{ID: c.ID, State: isIdle, Opened: c.Opened, Used: c.Used, Loans: c.Loans, borrowed: c.Borrower}
 		switch {
 		case c.OnLoan:
-			row.State = onLoan
+			row.State = inUse
 		case c.InUse:
 			row.State = checking
 		}
@@ -95,7 +95,7 @@ func (s *source) ofServer() []connectionState {
 	for i, c := range open {
 		all[i] = connectionState{ID: c.ID, User: c.User, State: isIdle, Opened: c.OpenedAt, Used: c.UsedAt, Loans: c.Uses, borrowed: c.Borrower}
 		if c.InUse {
-			all[i].State = onLoan
+			all[i].State = inUse
 		}
 	}
 	return all
@@ -103,7 +103,7 @@ func (s *source) ofServer() []connectionState {
 
 // describeUse adds what the tracer knows. It is told of a loan after that has begun.
 func (c *connectionState) describeUse(b borrowing, now time.Time) {
-	if c.State == onLoan {
+	if c.State == inUse {
 		c.Borrower = b.borrower
 	}
 	if b.call == nil {
@@ -111,7 +111,7 @@ func (c *connectionState) describeUse(b borrowing, now time.Time) {
 	}
 	c.Op, c.Statement = b.call.op, b.call.statement
 	took := time.Duration(b.call.took.Load())
-	if c.Running = took == 0 && c.State == onLoan; c.Running {
+	if c.Running = took == 0 && c.State == inUse; c.Running {
 		took = max(0, now.Sub(b.call.began))
 	}
 	c.Took = seconds(took.Seconds())

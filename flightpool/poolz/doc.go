@@ -15,7 +15,7 @@
 //
 // The numbers come from Stats and need Add only. Slow calls, and what a connection is
 // used for, come from the tracer; without one the page says that it is missing. A registry
-// has Page.RegistryTracer as its Config.Tracer: its calls are told by server and user. Where LeakAfter is set, a connection on loan
+// has Page.RegistryTracer as its Config.Tracer: its calls are told by server and user. Where LeakAfter is set, a borrowed connection
 // shows who has borrowed it: functions, files without their folders, and lines.
 //
 // # What it costs

@@ -47,7 +47,7 @@ func TestCallsOnServersOfDatabaseSQLAreShown(t *testing.T) {
 		st := (&rig{T: t, page: page}).told("?source=all/db")
 		require.True(t, st.Details.Traced)
 		row := st.Details.Connections[0]
-		require.Equal(t, []string{onLoan, "ana", "Acquire", "Exec", "UPDATE orders"}, []string{row.State, row.User, row.Borrower, row.Op, row.Statement})
+		require.Equal(t, []string{inUse, "ana", "Acquire", "Exec", "UPDATE orders"}, []string{row.State, row.User, row.Borrower, row.Op, row.Statement})
 		require.Len(t, st.Slow, 1)
 		require.Equal(t, []string{"all/db", "ana", "Exec", "UPDATE orders"}, []string{st.Slow[0].Source, st.Slow[0].User, st.Slow[0].Op, st.Slow[0].Statement})
 		require.InDelta(t, 2, float64(st.Slow[0].Took), 1e-3)

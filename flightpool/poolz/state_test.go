@@ -114,7 +114,7 @@ func TestConnectionsSayWhoHasThemForWhat(t *testing.T) {
 		require.True(r, d.Traced)
 		require.Equal(r, 2, d.Open)
 		is := d.Connections[0]
-		require.Equal(r, onLoan, is.State)
+		require.Equal(r, inUse, is.State)
 		require.Equal(r, "AcquireSession", is.Borrower)
 		require.Equal(r, "Query", is.Op)
 		require.Equal(r, "SELECT t", is.Statement)

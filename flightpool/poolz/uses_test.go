@@ -100,7 +100,7 @@ func TestCallsOfARegistryAreSeenByServerAndUser(t *testing.T) {
 		require.InDelta(t, 3, float64(st.Slow[1].Took), 1e-3)
 		require.Equal(t, "ana", st.Slow[0].User)
 		rows := st.Details.Connections
-		i := slices.IndexFunc(rows, func(c connectionState) bool { return c.State == onLoan })
+		i := slices.IndexFunc(rows, func(c connectionState) bool { return c.State == inUse })
 		require.Equal(t, []string{"bo", "AcquireSession", "Update", "CREATE t"}, []string{rows[i].User, rows[i].Borrower, rows[i].Op, rows[i].Statement})
 		i = slices.IndexFunc(rows, func(c connectionState) bool { return c.User == "bo" && c.State == isIdle })
 		require.Equal(t, []string{"", "Query", "SELECT"}, []string{rows[i].Borrower, rows[i].Op, rows[i].Statement})
@@ -133,7 +133,7 @@ func TestWhereAConnectionWasBorrowedIsShown(t *testing.T) {
 		require.NoError(r, r.pool.WaitReady(r.Context(), 2))
 		s := r.borrowIt()
 		rows := r.told("").Details.Connections
-		require.Equal(r, onLoan, rows[0].State)
+		require.Equal(r, inUse, rows[0].State)
 		require.Regexp(r, `^github\.com/flightpool/flightpool/flightpool/poolz\.\(\*rig\)\.session rig_test\.go:\d+$`, rows[0].Stack[0])
 		require.Regexp(r, `\.borrowIt uses_test\.go:\d+$`, rows[0].Stack[1])
 		for _, frame := range rows[0].Stack {

@@ -14,7 +14,7 @@ import (
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
 
-// Conn is a connection on loan. Its borrower alone uses it, and must end the loan
+// Conn is a borrowed connection. Its borrower alone uses it, and must give it back
 // with Release or Fail, exactly once.
 type Conn struct {
 	user     *userPool
@@ -69,7 +69,7 @@ func (c *Conn) Session() *flightpool.SessionHandle { return c.session }
 // closes it.
 func (c *Conn) SQL() *sql.Conn { return c.sql }
 
-// Valid reports whether the loan is still on.
+// Valid reports whether the connection is still borrowed.
 func (c *Conn) Valid() bool { return !c.released.Load() }
 
 // releaseTimeout bounds how long Release waits for rows and transactions that the

@@ -25,7 +25,7 @@ var (
 	// ErrNoMapping says that the server knows neither the local user nor PUBLIC.
 	ErrNoMapping = errors.New("registry: no user mapping")
 	// ErrReleased says that a connection was given back before.
-	ErrReleased = errors.New("registry: connection is not on loan")
+	ErrReleased = errors.New("registry: connection is not borrowed")
 	// ErrWrongKind says that the server's kind does not have the call.
 	ErrWrongKind = errors.New("registry: not a call of this kind of server")
 )

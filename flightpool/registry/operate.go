@@ -62,7 +62,7 @@ func (r *Registry) EvictIdle(name string) (int, error) {
 	return n, nil
 }
 
-// CloseAll closes every connection of a server: idle ones now, those on loan when
+// CloseAll closes every connection of a server: idle ones now, those borrowed when
 // they come back, or, when ctx ends, under their borrowers; a *DrainError tells of
 // that. The server stays registered, and the next call opens new connections.
 func (r *Registry) CloseAll(ctx context.Context, name string) error {

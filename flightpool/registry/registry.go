@@ -29,7 +29,7 @@ type Config struct {
 	Logger *slog.Logger
 	// Tracer gives what Config.Tracer of the pool of a user is to be, for each pool that is
 	// made. It is called as a Kind is. On servers of database/sql a QueryTracer sees the calls
-	// that borrowers make on Conn.SQL, an AcquireTracer the loans and a ReleaseTracer their ends;
+	// that borrowers make on Conn.SQL, an AcquireTracer connections that are borrowed and a ReleaseTracer that they are given back;
 	// neither may use the connection. The call of a query ends with its rows. What fails there
 	// is told to Logger.
 	Tracer func(server, user string) any
@@ -177,7 +177,7 @@ func (s *server) createNamedPools(ctx context.Context, d *ServerDefinition) erro
 // are made with or checked by, the target, an option, a credential, new ones take
 // the place of the old, which are closed as they come back: no borrower notices.
 // The Kind has until ctx ends, and OpenTimeout, to make them.
-// A user without a mapping any more keeps the connections on loan. When a pool cannot
+// A user without a mapping any more keeps the borrowed connections. When a pool cannot
 // be made of the new definition, nothing is changed.
 func (r *Registry) Update(ctx context.Context, def ServerDefinition) error {
 	unlock, err := r.changeLocks.lock(ctx, def.Name)
@@ -210,7 +210,7 @@ func (r *Registry) update(ctx context.Context, def ServerDefinition) error {
 }
 
 // Unregister removes a server. It refuses new calls at once, waits until ctx ends
-// for what is on loan, and then takes that back; a *DrainError tells of it. A server
+// for what is borrowed, and then takes that back; a *DrainError tells of it. A server
 // that is registered by the same name meanwhile has what is left of
 // MaxSize.
 func (r *Registry) Unregister(ctx context.Context, name string) error {
@@ -235,7 +235,7 @@ func (r *Registry) Unregister(ctx context.Context, name string) error {
 }
 
 // Close ends the registry: it refuses new calls at once, wakes everybody who
-// waits with ErrClosed, waits until ctx ends for what is on loan, and then takes
+// waits with ErrClosed, waits until ctx ends for what is borrowed, and then takes
 // that back. When it returns nil no goroutine and no connection of the registry is
 // left, a call of Config.Health apart. A driver or a Kind that does not return keeps
 // it for at most 5s after the end of ctx; a *DrainError tells of that. A second

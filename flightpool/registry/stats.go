@@ -19,7 +19,7 @@ type WaitStats struct {
 
 // PoolStats is what one or more pools are and have done.
 type PoolStats struct {
-	// Connections: Active ones are on loan, Idle ones are not, those that are being
+	// Connections: Active ones are borrowed, Idle ones are not, those that are being
 	// checked included.
 	Total, Active, Idle, Opening, Closing int
 	Waiting                               int // callers

@@ -14,7 +14,7 @@
 // Each use of the DB takes a session of the pool and gives it back at its end.
 // Limits, waiting and idle connections are the pool's: database/sql keeps none,
 // whatever SetMaxIdleConns says, and SetMaxOpenConns only adds a second limit.
-// db.Stats shows the sessions that the DB has on loan; Pool(db).Stats() shows the
+// db.Stats shows the sessions that the DB has borrowed; Pool(db).Stats() shows the
 // pool.
 //
 // # Parameters

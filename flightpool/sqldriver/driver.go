@@ -64,7 +64,7 @@ func NewConnector(p *flightpool.FlightSQLPool) driver.Connector { return &poolCo
 
 // Pool is the pool behind db, or nil: that of another driver, or one that is not
 // made before the first connection. Its Stats tell what is idle, in use and
-// waited for; those of db tell of the sessions that db has on loan alone.
+// waited for; those of db tell of the sessions that db has borrowed alone.
 func Pool(db *sql.DB) *flightpool.FlightSQLPool {
 	if d, ok := db.Driver().(interface {
 		pool() *flightpool.FlightSQLPool

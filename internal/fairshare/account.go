@@ -119,7 +119,7 @@ func (s *Share) updateFloor() {
 // those are in use. The caller holds mu, and calls update. A pool that was made smaller
 // may grow again when nothing is asked of it any more.
 func (s *Share) setReclaims(m *Member, reclaims, loans int) {
-	invariant.Check(0 <= loans && loans <= reclaims, "%d loans are asked for, but %d connections in all", loans, reclaims)
+	invariant.Check(0 <= loans && loans <= reclaims, "%d connections in use are asked for, but %d in all", loans, reclaims)
 	s.reclaims += reclaims - m.reclaims
 	s.loanReclaims += loans - m.loanReclaims
 	m.reclaims, m.loanReclaims = reclaims, loans

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A Conn is a connection on loan from a Pool. One goroutine at a time may use
+// A Conn is a connection borrowed from a Pool. One goroutine at a time may use
 // it, until Release; from then on its calls fail with ErrReleased, and those of a
 // transaction that was open with pgx.ErrTxClosed.
 //

@@ -59,7 +59,7 @@ func (c *Conn) awaitLoanEnd(ctx context.Context) error {
 	case <-loan.ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("sqlconn: rows or a transaction of the loan are still open: %w", ctxerr.Of(ctx))
+		return fmt.Errorf("sqlconn: rows or a transaction of the connection are still open: %w", ctxerr.Of(ctx))
 	}
 }
 
@@ -136,7 +136,7 @@ func Return(ctx context.Context, conn *sql.Conn) error {
 	case <-closing.Done:
 		return ignoreDone(closing.Failure(theDriver))
 	case <-ctx.Done():
-		return fmt.Errorf("sqlconn: rows or a transaction of the loan are still open: %w", ctxerr.Of(ctx))
+		return fmt.Errorf("sqlconn: rows or a transaction of the connection are still open: %w", ctxerr.Of(ctx))
 	}
 }
 
@@ -149,7 +149,7 @@ func ReturnWithin(limit time.Duration, conn *sql.Conn) error {
 	case <-closing.Done:
 	default:
 		if !callback.EndsWithin(closing.Done, limit) {
-			return fmt.Errorf("sqlconn: rows or a transaction of the loan are still open after %v", limit)
+			return fmt.Errorf("sqlconn: rows or a transaction of the connection are still open after %v", limit)
 		}
 	}
 	return ignoreDone(closing.Failure(theDriver))

@@ -12,7 +12,8 @@ import (
 
 // retiredList says which words are not used any more: a folder, the word, and
 // what is said instead. In the folder "." it is any text, comments of the code
-// and documents; elsewhere it is the names that Go files in the folder declare.
+// and documents; for "texts" it is what programs say, strings of several words outside of
+// tests; elsewhere it is the names that Go files in the folder declare.
 //
 //go:embed retired.txt
 var retiredList string
@@ -20,7 +21,7 @@ var retiredList string
 // retired is a word that is not used any more.
 type retired struct {
 	dir, word, instead string
-	prose              *regexp.Regexp
+	prose, said        *regexp.Regexp
 }
 
 func parseRetired(list string) (words []retired, err error) {
@@ -34,8 +35,11 @@ func parseRetired(list string) (words []retired, err error) {
 			return nil, fmt.Errorf("retired.txt:%d: want a folder, a word and what is said instead", i+1)
 		}
 		w := retired{dir: fields[0], word: fields[1], instead: strings.Join(fields[2:], " ")}
-		if w.dir == "." {
-			w.prose = regexp.MustCompile(`(?i)\b` + regexp.QuoteMeta(w.word) + `\b`)
+		switch word := regexp.MustCompile(`(?i)\b` + regexp.QuoteMeta(w.word) + `\b`); w.dir {
+		case ".":
+			w.prose = word
+		case "texts":
+			w.said = word
 		}
 		words = append(words, w)
 	}
@@ -73,11 +77,31 @@ func wordsInCode(f file, words []retired) (faults []string) {
 			}
 		}
 	}
+	if !f.isTest() {
+		faults = append(faults, wordsInStrings(f, words)...)
+	}
 	for _, group := range f.ast.Comments {
 		for _, c := range group.List {
 			faults = append(faults, wordsInText(f.fset.Position(c.Pos()).String(), c.Text, words)...)
 		}
 	}
+	return faults
+}
+
+// wordsInStrings looks at the strings of several words.
+func wordsInStrings(f file, words []retired) (faults []string) {
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		lit, ok := n.(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING || !strings.Contains(lit.Value, " ") {
+			return true
+		}
+		for _, w := range words {
+			if w.said != nil && w.said.MatchString(lit.Value) {
+				faults = append(faults, fmt.Sprintf("%s: %q is retired in what programs say, use %s", f.fset.Position(lit.Pos()), w.word, w.instead))
+			}
+		}
+		return true
+	})
 	return faults
 }
 

@@ -16,7 +16,7 @@ func TestNoRetiredWordIsLeft(t *testing.T) {
 }
 
 func TestEachRetiredWordIsFound(t *testing.T) {
-	const list = "# a remark\n. gizmo thing\npool pump reconcile\n"
+	const list = "# a remark\n. gizmo thing\npool pump reconcile\ntexts loan connection\n"
 	for _, c := range []struct {
 		name, file, src string
 		want            string // "" is fine
@@ -35,6 +35,9 @@ func TestEachRetiredWordIsFound(t *testing.T) {
 		{"in a comment, for names only", "pool/a.go", "package a // pump", ""},
 		{"in a comment", "cancel/a.go", "package a\n\n/* A Gizmo */", "cancel/a.go:3:1: \"gizmo\" is retired, use thing"},
 		{"in a document", "docs/d.md", "x\nthe gizmo.", "docs/d.md:2: \"gizmo\" is retired, use thing"},
+		{"in a text", "pool/a.go", "package a\nvar x = \"2 Loan is out\"", "pool/a.go:2:9: \"loan\" is retired in what programs say, use connection"},
+		{"in the text of a test", "pool/a_test.go", "package a\nvar x = \"a loan is out\"", ""},
+		{"in a string that is no text", "pool/a.go", "package a\nvar x = \"loan\"", ""},
 		{"part of a word", "docs/d.md", "gizmosql", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -56,7 +56,7 @@ func TestNumbersOnThePageAreThoseOfStats(t *testing.T) {
 	require.Equal(t, []string{"warehouse", "healthy", "", "6", "0", "0", "6", "1"}, row[:8])
 	require.Equal(t, strconv.FormatUint(s.Calls, 10), strings.ReplaceAll(row[8], ",", ""))
 	var rows int
-	b.eval(t, `[...document.querySelectorAll("#connections tbody tr")].filter(r => r.cells[1].textContent === "on loan").length`, &rows)
+	b.eval(t, `[...document.querySelectorAll("#connections tbody tr")].filter(r => r.cells[1].textContent === "borrowed").length`, &rows)
 	require.Equal(t, s.OnLoan, rows)
 	require.Empty(t, b.complaints())
 }
