@@ -388,12 +388,12 @@ func TestATableThatStaysIsNamedToWhoInterrupts(t *testing.T) {
 }
 
 // struckCalls is which call of a kind goes wrong first, and how many there are from one to the next:
-// every call under PROVE, else every fourth from a random one, since all of them take minutes.
+// every call under PROVE, else every tenth from a random one, since all of them take minutes.
 func struckCalls() (first, step int) {
 	if os.Getenv("PROVE") != "" {
 		return 0, 1
 	}
-	return rand.IntN(4), 4
+	return rand.IntN(10), 10
 }
 
 // verdictOn finds out one matter.
