@@ -48,14 +48,11 @@ func (r *Reservoir[C]) destinationOf(e *entry[C], now int64) (destination, Reaso
 			return toClose, Expired
 		}
 	}
-	live := r.live()
 	switch {
-	case live > r.limit():
+	case r.exceeds(r.limit()):
 		return toClose, OverCapacity
 	case r.mu.waiters.n > 0:
 		return toWaiter, 0
-	case live > r.mu.maxSize && r.cfg.OnExhausted.overflow() == 0:
-		return toClose, OverCapacity
 	}
 	return toIdle, 0
 }

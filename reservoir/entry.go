@@ -37,6 +37,7 @@ type entry[C any] struct {
 	// or whose entry is not loaned, is over.
 	loanNumber uint64
 
+	unadmitted       bool   // it is opening, and waits in Admit; counted in mu.unadmitted
 	generation       uint64 // the reservoir's, when the open began
 	lastWaiterAtOpen uint64 // when Admit, or then Open, was called
 
@@ -80,6 +81,10 @@ func (r *Reservoir[C]) newEntry() *entry[C] {
 	e.link.self, e.staleLink.self, e.dueLink.self = e, e, e
 	r.mu.all = append(r.mu.all, e)
 	r.mu.count[opening]++
+	if r.cfg.Admit != nil {
+		e.unadmitted = true
+		r.mu.unadmitted++
+	}
 	return e
 }
 

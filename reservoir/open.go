@@ -75,11 +75,12 @@ func (r *Reservoir[C]) guardWindow() time.Duration {
 }
 
 // stillWanted says whether an open that was decided earlier has a use now, and
-// counts it if so.
+// counts it if so. Resize may have left no room for it.
 func (r *Reservoir[C]) stillWanted(e *entry[C]) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.generation != r.mu.generation || r.mu.count[opening] > r.openCounts().wantedOpens() {
+	r.admitted(e)
+	if r.exceeds(r.limit()) || e.generation != r.mu.generation || r.mu.count[opening] > r.openCounts().wantedOpens() {
 		return false
 	}
 	r.mu.stats.Opens++
@@ -156,6 +157,7 @@ func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bo
 	lasting := isPermanent(cause)
 	var fx effects[C]
 	r.mu.Lock()
+	r.admitted(e)
 	now := r.clock.read()
 	closed := r.mu.closed
 	if closed {

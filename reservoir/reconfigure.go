@@ -101,5 +101,5 @@ func (r *Reservoir[C]) Resize(n int) error {
 // closeOverCapacity closes the idle connections beyond MaxSize, and opens what there is
 // room for.
 func (r *Reservoir[C]) closeOverCapacity() {
-	r.retireIdle(OverCapacity, func(*entry[C], int64) bool { return r.live() > r.mu.maxSize })
+	r.retireIdle(OverCapacity, func(*entry[C], int64) bool { return r.exceeds(r.mu.maxSize) })
 }

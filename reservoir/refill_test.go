@@ -92,6 +92,47 @@ func TestAnAdmittedOpenThatNobodyWantsIsElided(t *testing.T) {
 	})
 }
 
+// Opens that wait for Admit are no connections yet. Where Resize leaves too little room, they
+// give way, and those who wait are served by what there is.
+func TestOpensThatWaitForAdmitGiveWayToConnectionsWhenTheReservoirShrinks(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		full := make(chan struct{})
+		r := f.pool(t, func(c *config) {
+			c.MaxSize = 4
+			c.Admit = func(ctx context.Context) (func(), error) {
+				if f.read(&f.leasesTaken) >= 2 {
+					select {
+					case <-full:
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					}
+				}
+				return f.admit(ctx)
+			}
+		})
+		one, two := acquire(t, r), acquire(t, r)
+		first, second := call(t.Context(), r), call(t.Context(), r)
+		synctest.Wait()
+		require.NoError(t, r.Resize(2))
+		release(t, one)
+		release(t, two)
+		one, two = (<-first).loan, (<-second).loan
+		third, fourth := call(t.Context(), r), call(t.Context(), r)
+		synctest.Wait()
+		close(full)
+		synctest.Wait()
+		require.EqualValues(t, 2, r.Stats().OpensSkipped, "there is no room for them")
+		require.Equal(t, 2, f.read(&f.opens))
+		require.Equal(t, 2, f.read(&f.leases))
+		release(t, one)
+		release(t, two)
+		release(t, (<-third).loan)
+		release(t, (<-fourth).loan)
+		require.Zero(t, r.Stats().Closed[reservoir.OverCapacity])
+		shut(t, r)
+	})
+}
+
 func TestAFailedOpenReachesItsWaitersWhenNothingElseCanServeThem(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		f.dial, f.refuse = time.Second, errRefused

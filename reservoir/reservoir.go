@@ -57,6 +57,7 @@ type Reservoir[C any] struct {
 		superseded int // of stale, those for which a successor has been opened
 
 		dueChecks       list[*entry[C]] // idle connections whose keepalive check is due
+		unadmitted      int             // of count[opening], those that wait in Admit
 		keepalives      int             // keepalive checks under way
 		slowChecks      int             // checks for waiters that take long
 		lastCheckFailed bool            // the latest check for a waiter has failed
@@ -252,3 +253,16 @@ func (r *Reservoir[C]) move(e *entry[C], to state) {
 
 // live counts the connections that are not on their way out. The caller holds mu.
 func (r *Reservoir[C]) live() int { return len(r.mu.all) - r.mu.count[closing] }
+
+// exceeds says whether there are more connections than limit that are not on their way out.
+// Opens that still wait in Admit are none yet: they give way to those that exist, whose
+// callers would otherwise have to wait for them. The caller holds mu.
+func (r *Reservoir[C]) exceeds(limit int) bool { return r.live()-r.mu.unadmitted > limit }
+
+// admitted takes note that an open waits in Admit no longer. The caller holds mu.
+func (r *Reservoir[C]) admitted(e *entry[C]) {
+	if e.unadmitted {
+		e.unadmitted = false
+		r.mu.unadmitted--
+	}
+}

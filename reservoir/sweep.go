@@ -89,7 +89,7 @@ func (r *Reservoir[C]) handleIdleDue(e *entry[C], now int64, fx *effects[C]) {
 	switch {
 	case now >= e.lifetime.expireAt:
 		r.retire(e, Expired, nil, fx)
-	case unused >= overflowLinger && r.live() > r.mu.maxSize:
+	case unused >= overflowLinger && r.exceeds(r.mu.maxSize):
 		r.retire(r.oldestIdle(), OverCapacity, nil, fx)
 	case !e.pastIdleTTL && now >= addSaturating(e.idleSince, r.idleTTL):
 		e.pastIdleTTL = true
@@ -231,7 +231,7 @@ func (r *Reservoir[C]) nextDue(e *entry[C], now int64) int64 {
 		if !e.dueLink.linked() {
 			at = min(at, addSaturating(e.knownGoodAt, r.checkInterval))
 		}
-		if r.live() > r.mu.maxSize {
+		if r.exceeds(r.mu.maxSize) {
 			at = min(at, addSaturating(e.idleSince, overflowLinger))
 		}
 	case e.state == loaned && e.reportedLoan != e.loanNumber:

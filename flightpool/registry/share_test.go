@@ -3,8 +3,10 @@ package registry_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +98,28 @@ func TestTheDivisionIsMaxMinFair(t *testing.T) {
 		}
 		assert.Equal(t, 10, f.mostLive)
 	})
+}
+
+// A user who comes gets as many as it asks for, and nobody gives up more than that.
+func TestANewcomerCostsOneOpenForEachConnectionThatItNeeds(t *testing.T) {
+	for _, size := range []int{10, 40} {
+		bubble(t, func(t *testing.T, g *rig) {
+			f := g.fake("s")
+			f.dial, f.slow = 10*time.Millisecond, 50*time.Millisecond
+			define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = size; d.AcquireTimeout = -1 })
+			until := time.Now().Add(4 * time.Second)
+			a := callers(t, g, "a", 2*size, 20*time.Millisecond, until)
+			b := callers(t, g, "b", 2*size, 20*time.Millisecond, until)
+			time.Sleep(2 * time.Second)
+			require.Equal(t, []int{size / 2, size / 2}, []int{f.users("remote a"), f.users("remote b")})
+			before := f.read(&f.opens)
+			waits := callers(t, g, "c", 1, 20*time.Millisecond, until)()
+			require.Less(t, percentile(waits, 1), 100*time.Millisecond, "a loan ends, and its connection is closed and another opened")
+			a()
+			b()
+			require.Equal(t, 1, f.read(&f.opens)-before)
+		})
+	}
 }
 
 func TestAFreeSlotGoesToTheUserWithTheFewest(t *testing.T) {
@@ -222,6 +246,40 @@ func TestFailFastRefusesWhenOtherUsersHaveEverything(t *testing.T) {
 		require.NoError(t, two.Release())
 		require.NoError(t, acquire(t, g, "a").Release())
 	})
+}
+
+// Those who were refused come again, and find what was asked for when they came first: nobody
+// keeps all there is for ever.
+func TestFailFastLetsUsersTakeTurnsWhoComeAgain(t *testing.T) {
+	for _, size := range []int{1, 2} {
+		bubble(t, func(t *testing.T, g *rig) {
+			f := g.fake("s")
+			f.dial, f.slow = 10*time.Millisecond, time.Millisecond
+			define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = size; d.OnExhausted = flightpool.FailFast })
+			until := time.Now().Add(3 * time.Second)
+			var wg sync.WaitGroup
+			served := [3]atomic.Int64{}
+			for i := range 9 {
+				rnd := rand.New(rand.NewPCG(uint64(i), uint64(size)))
+				wg.Go(func() {
+					for time.Now().Before(until) {
+						_, err := work(t.Context(), g, "s", []string{"a", "b", "c"}[i%3], 10*time.Millisecond)
+						if err == nil {
+							served[i%3].Add(1)
+							continue
+						}
+						assert.ErrorIs(t, err, registry.ErrExhausted)
+						time.Sleep(time.Duration(rnd.IntN(4_000)) * time.Microsecond)
+					}
+				})
+			}
+			wg.Wait()
+			for i := range served {
+				require.Greater(t, served[i].Load(), int64(25*size), "user %d", i)
+			}
+			require.Equal(t, size, f.mostLive)
+		})
+	}
 }
 
 // Callers who come at the same time all find the same room.

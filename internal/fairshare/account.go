@@ -44,7 +44,7 @@ func (m *Member) full() bool { return m.held+m.removedHeld >= m.size }
 // changed. The caller holds mu.
 //
 // INVARIANT: whatever the order of a ranking depends on, which is held, reclaims,
-// tickets and being full, is changed under mu and followed by update before a ranking
+// tickets, gaveBack and being full, is changed under mu and followed by update before a ranking
 // is read. The same holds for sum. leave comes before set, since both rankings of
 // tickets keep the place of a member in one field.
 func (s *Share) update(m *Member) {

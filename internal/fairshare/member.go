@@ -42,6 +42,7 @@ type Member struct {
 	successor   *Member // in whose removedHeld this one's are, where it has left
 	size        int     // what its pool may grow to when nothing is asked of it
 	tickets     []*ticket
+	gaveBack    uint64 // its latest slot: numbered among the tickets
 	counted     tally
 
 	// INVARIANT: 0 <= loanReclaims <= reclaims, and reclaims + overdue <= held. Of less
@@ -161,6 +162,11 @@ func (m *Member) Admit(ctx context.Context) (release func(), err error) {
 	return func() { once.Do(m.release) }, nil
 }
 
+// waitsFrom tells since when a member with tickets waits, as the number of a ticket: from its
+// first ticket, or from when it last gave a slot back, or its turns would be as many as its
+// tickets.
+func (m *Member) waitsFrom() uint64 { return max(m.tickets[0].number, m.gaveBack) }
+
 // NotAdmittedError is the failure of an open that was never tried.
 type NotAdmittedError struct{ cause error }
 
@@ -174,6 +180,8 @@ func (m *Member) release() {
 	s.mu.Lock()
 	s.held--
 	m.held--
+	s.tickets++
+	m.gaveBack = s.tickets
 	s.reclaimed(m)
 	if !m.joined {
 		s.releaseRemoved(m)

@@ -56,7 +56,8 @@ func (w *world) randomSize() int { return 1 + w.rnd.IntN(8) }
 // change does one thing.
 func (w *world) change() {
 	synctest.Wait() // what has been granted is counted
-	switch n := len(w.users); w.rnd.IntN(20) {
+	w.checkNobodyHopes()
+	switch n := len(w.users); w.rnd.IntN(22) {
 	case 17:
 		if n > 0 {
 			w.probe(w.users[w.rnd.IntN(n)])
@@ -96,6 +97,12 @@ func (w *world) change() {
 		if n > 0 {
 			w.users[w.rnd.IntN(n)].keepFor(time.Duration(w.rnd.Int64N(int64(longestHold))))
 		}
+	case 18, 19:
+		if n > 0 {
+			u := w.users[w.rnd.IntN(n)]
+			u.dialFor(time.Duration(w.rnd.IntN(2)*w.rnd.IntN(300)) * time.Millisecond)
+			u.bar(w.rnd.IntN(4) == 0)
+		}
 	case 16:
 		w.slow(time.Duration(w.rnd.IntN(2)*w.rnd.IntN(300))*time.Millisecond, time.Duration(w.rnd.IntN(2)*w.rnd.IntN(10))*time.Millisecond)
 	default:
@@ -133,6 +140,8 @@ func (w *world) cross(u *user) {
 func (w *world) calm() {
 	for _, u := range w.users {
 		u.keepFor(0)
+		u.dialFor(0)
+		u.bar(false)
 		w.setCrossing(u, nil)
 	}
 	w.slow(0, 0)
@@ -159,7 +168,7 @@ func (w *world) probe(u *user) {
 	time.Sleep(10 * openTime) // what was being opened is open
 	synctest.Wait()
 	w.mu.Lock()
-	before, room := w.grants, w.opens < w.bounds.MaxOpening
+	before, room := w.grants, *w.opens < w.bounds.MaxOpening
 	w.passes, w.passed = u, false
 	w.mu.Unlock()
 	wants := u.Waiting() > 0 && u.Unadmitted() > 0 && u.Fits()
@@ -222,8 +231,8 @@ func (w *world) checkDivision() {
 		if u.held >= min(u.demand, u.bound) {
 			continue
 		}
-		assert.True(w.t, all+unmet >= limit || w.opens > 0, "%s wants more, and %d of %d are in use, %d reserved", u.name, all, limit, unmet)
-		if all+unmet < w.bounds.Max+w.bounds.Overflow && w.opens >= w.bounds.MaxOpening {
+		assert.True(w.t, all+unmet >= limit || *w.opens > 0, "%s wants more, and %d of %d are in use, %d reserved", u.name, all, limit, unmet)
+		if all+unmet < w.bounds.Max+w.bounds.Overflow && *w.opens >= w.bounds.MaxOpening {
 			continue // there is room, and the next open is its
 		}
 		for _, o := range w.users {

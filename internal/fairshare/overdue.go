@@ -5,8 +5,7 @@ import "time"
 // forgetReclaims ceases to count on those who did not give up in reclaimTimeout what they
 // were asked for: somebody else is asked as well. They still give it up when it comes back,
 // as long as there is a reason to ask for it: a user who keeps connections for long is not
-// asked again and again in place of the others. all: nobody needs anything. The caller
-// holds mu. A change of sizes may have undone what was asked for, so the pools get their
+// asked again and again in place of the others. all: satisfied. The caller holds mu. A change of sizes may have undone what was asked for, so the pools get their
 // sizes once more in the next step.
 func (s *Share) forgetReclaims(now time.Time, all bool) {
 	for e := s.reclaimOrder.Front(); e != nil; {
@@ -33,6 +32,14 @@ func (s *Share) forgetReclaims(now time.Time, all bool) {
 		looks = s.overdueOrder.Len()
 	}
 	s.forgetOverdue(looks)
+}
+
+// satisfied says that nobody needs what others would give up. Under FailFast those who are
+// refused do not wait, but come again: what was asked for on their account stands until there
+// is room. The caller holds mu.
+func (s *Share) satisfied() bool {
+	room := !s.bounds.FailFast || s.held < s.bounds.Max
+	return room && s.poorest() == nil && s.held <= s.bounds.Max+s.bounds.Overflow
 }
 
 // forgetOverdue looks at so many of those who give something up too late, and lets those grow

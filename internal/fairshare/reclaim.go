@@ -84,12 +84,13 @@ func idleForStarving(s *Share, st *step, now time.Time) bool {
 }
 
 // equalize makes the division more equal. What is coming already is taken to be for the
-// poorest. A difference of one cannot be made less: a connection would go to and fro.
+// poorest; what is more than they need would go back to where it came from. A difference of
+// one cannot be made less: a connection would go to and fro.
 // Under FailFast the poorest are refused, while those for whom one is being opened wait
 // for it alone: it is left to them.
 func equalize(s *Share, st *step, now time.Time) bool {
 	poorest, richest := s.poorest(), s.richest.first()
-	if poorest == nil || s.sum.wanted <= s.reclaims || richest == nil || richest.keeps() < poorest.held+s.reclaims+2 {
+	if poorest == nil || max(s.sum.without, len(poorest.tickets)) <= s.reclaims || richest == nil || richest.keeps() < poorest.held+s.reclaims+2 {
 		return false
 	}
 	if s.bounds.FailFast && richest.opening > 0 {
@@ -163,7 +164,7 @@ type step struct {
 func (s *Share) next(now time.Time) (st step) {
 	// INVARIANT: what is asked for is not taken back while there is a reason to
 	// ask for it again: else a pass would not end.
-	s.forgetReclaims(now, s.poorest() == nil && s.held <= s.bounds.Max+s.bounds.Overflow)
+	s.forgetReclaims(now, s.satisfied())
 	for _, m := range s.toResize {
 		st.resize, st.sizes = append(st.resize, m), append(st.sizes, m.poolSize())
 	}

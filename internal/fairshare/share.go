@@ -74,7 +74,7 @@ type Share struct {
 func New(b Bounds) *Share {
 	s := &Share{members: map[*Member]struct{}{}, removed: map[string][]*Member{}, holders: list.New(), askOrder: list.New(), reclaimOrder: list.New(), overdueOrder: list.New()}
 	// Who is full comes last, so that the first tells whether anybody can be served. Of
-	// members with as many connections, the one whose open has waited longest is first.
+	// members with as many connections, the one that has waited longest is first.
 	poorer := func(a, b *Member) bool {
 		if a.full() != b.full() {
 			return b.full() // what does not fit the first then fits nobody
@@ -82,7 +82,7 @@ func New(b Bounds) *Share {
 		if a.held != b.held {
 			return a.held < b.held
 		}
-		return a.tickets[0].number < b.tickets[0].number
+		return a.waitsFrom() < b.waitsFrom()
 	}
 	ranked := func(m *Member) *int { return &m.rankPlace }
 	s.withCallers, s.withoutCallers = ranking{less: poorer, place: ranked}, ranking{less: poorer, place: ranked}

@@ -64,6 +64,20 @@ func TestWhoHasNoneGetsAnIdleConnectionAtOnce(t *testing.T) {
 	})
 }
 
+// Turns are the users', however many callers and tickets each has.
+func TestAUserOfManyCallersGetsNoMoreTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, fairshare.Bounds{Max: 1, MaxOpening: 1})
+		a, b, c := w.join("a", 8), w.join("b", 8), w.join("c", 8)
+		a.want(20)
+		b.want(1)
+		c.want(1)
+		time.Sleep(5 * time.Second)
+		require.Less(t, max(b.waited(), c.waited()), 200*time.Millisecond, "at the beginning, when a share that has nobody to look after looks again in 100ms; later 60ms")
+		w.end()
+	})
+}
+
 func TestOverflowEndsWhenNoCallerWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, fairshare.Bounds{Max: 2, Overflow: 1, MaxOpening: 3})

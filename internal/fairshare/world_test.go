@@ -30,8 +30,9 @@ type world struct {
 	mu     sync.Mutex
 	luck   *rand.Rand // of the opens
 	bounds fairshare.Bounds
-	live   int // slots that were granted and not released
-	opens  int // of them, connections that are being opened
+	live   int  // slots that were granted and not released
+	opens  *int // of them, connections that are being opened, of the present share
+	closes int  // of them, connections that are being closed
 	grants int
 	named  map[string]int // by user: of the present share, pools that were removed included
 	shut   bool
@@ -44,6 +45,7 @@ type world struct {
 
 	closeTime, late time.Duration // a close takes so long; a wait is told so late
 	changed         time.Time     // when the bounds were last changed in the midst of a pass
+	resized         time.Time     // when bounds or sizes were last changed by anybody but the share
 }
 
 // user is a user's pool: it opens for callers who wait, and keeps what they give back.
@@ -59,15 +61,21 @@ type user struct {
 	demand, callers     int // callers who should run, and do
 	used, opening, held int // held: slots
 	version             int // raised by Replace
-	hold                time.Duration
-	crossing            func() // called once, before the share next sets the size
+	hold, dial          time.Duration
+	barred              bool               // its opens fail
+	underWay            map[*open]struct{} // of opening, those that have a slot
+	crossing            func()             // called once, before the share next sets the size
 	named               map[string]int
+	opens               *int
 	idle                []conn
 	waiters             []chan conn
 	waitsSince          time.Time // for as long somebody has waited
 	served              time.Time
 	longest             time.Duration // wait of a caller
 }
+
+// open is one that has a slot.
+type open struct{ since time.Time }
 
 type conn struct {
 	release func()
@@ -76,12 +84,12 @@ type conn struct {
 }
 
 func newWorld(t *testing.T, seed uint64, b fairshare.Bounds) *world {
-	return &world{t: t, share: fairshare.New(b), bounds: b, named: map[string]int{}, rnd: rand.New(rand.NewPCG(seed, 1)), luck: rand.New(rand.NewPCG(seed, 2))}
+	return &world{t: t, share: fairshare.New(b), bounds: b, opens: new(int), named: map[string]int{}, rnd: rand.New(rand.NewPCG(seed, 1)), luck: rand.New(rand.NewPCG(seed, 2))}
 }
 
 // join adds a user with a bound of their own.
 func (w *world) join(name string, bound int) *user {
-	u := &user{w: w, named: w.named, name: name, bound: bound, size: bound, served: time.Now()}
+	u := &user{w: w, named: w.named, opens: w.opens, name: name, bound: bound, size: bound, served: time.Now(), underWay: map[*open]struct{}{}}
 	u.ctx, u.cancel = context.WithCancel(context.Background())
 	u.Member = w.share.NewMember(name, u, bound)
 	u.Join()
@@ -121,7 +129,7 @@ func (w *world) succeed() {
 	for _, o := range w.before {
 		w.share.Succeed(o)
 	}
-	w.named = map[string]int{} // a user's bound is of one share
+	w.named, w.opens = map[string]int{}, new(int) // a user's bound is of one share, and so is that of opens
 	w.share.Gate(func() bool { return w.shut })
 	old.Stop()
 }
@@ -157,7 +165,7 @@ func (w *world) resize(u *user, n int) {
 
 func (w *world) setBounds(b fairshare.Bounds) {
 	w.mu.Lock()
-	w.bounds = b
+	w.bounds, w.resized = b, time.Now()
 	w.mu.Unlock()
 	w.share.Set(b)
 }
@@ -165,7 +173,7 @@ func (w *world) setBounds(b fairshare.Bounds) {
 func (u *user) setBound(n int) {
 	u.w.mu.Lock()
 	defer u.w.mu.Unlock()
-	u.bound = n
+	u.bound, u.w.resized = n, time.Now()
 }
 
 // noteChange says that something changes now while grants may be under way: admitted, which
@@ -187,6 +195,21 @@ func (w *world) slow(closing, late time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closeTime, w.late = closing, late
+}
+
+// dialFor sets how long the user's opens take from now on. The share hears of openTime all the
+// same, as if it had not measured them yet: turns and checks stay short beside them.
+func (u *user) dialFor(d time.Duration) {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	u.dial = d
+}
+
+// bar has the user's opens fail, or not any more.
+func (u *user) bar(barred bool) {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	u.barred = barred
 }
 
 // keepFor sets how long callers keep a connection from now on.
@@ -310,7 +333,10 @@ func (u *user) lend(began time.Time) {
 	u.longest = max(u.longest, time.Since(began))
 }
 
-func (u *user) total() int { return u.used + u.opening + len(u.idle) }
+// total is what the pool counts before it opens one more, existing what it has more of than
+// its size: opens without a slot give way.
+func (u *user) total() int    { return u.used + u.opening + len(u.idle) }
+func (u *user) existing() int { return u.used + len(u.underWay) + len(u.idle) }
 
 // open begins the opens that callers wait for.
 func (u *user) open() {
@@ -329,12 +355,27 @@ func (u *user) connect() {
 		u.opening--
 		return
 	}
-	fails, version := u.admitted()
-	time.Sleep(openTime)
+	o, dial, fails, version := u.admitted()
+	c := conn{release: release, version: version}
 	u.w.mu.Lock()
-	u.w.opens--
+	unwanted := u.existing() > u.size || u.opening > len(u.waiters)
+	if !unwanted {
+		u.w.mu.Unlock()
+		time.Sleep(dial)
+		u.w.mu.Lock()
+	}
+	*u.opens--
+	fails = fails || unwanted
 	if fails && u.w.passes == u {
 		u.w.passed = false
+	}
+	u.opening--
+	delete(u.underWay, o)
+	if fails {
+		u.end(c)
+	} else {
+		u.checkServes(o, c)
+		u.keep(c)
 	}
 	u.w.mu.Unlock()
 	if fails {
@@ -342,23 +383,51 @@ func (u *user) connect() {
 	} else {
 		u.Opened(openTime)
 	}
-	u.w.mu.Lock()
-	u.opening--
-	c := conn{release: release, version: version}
-	if fails {
-		u.end(c)
-	} else {
-		u.keep(c)
+}
+
+// checkServes says that a connection that was just opened goes to those who have waited for it,
+// unless somebody but the share has changed bounds or sizes meanwhile. Without FailFast they
+// may have to wait for the next, but not because a turn has ended that had not begun.
+func (u *user) checkServes(o *open, c conn) {
+	if len(u.waiters) == 0 || !o.since.After(u.w.resized) || u.ctx.Err() != nil {
+		return
 	}
-	u.w.mu.Unlock()
+	assert.GreaterOrEqual(u.w.t, c.version, u.version, "%s waits, and its turn ends before its connection is there", u.name)
+	if u.w.bounds.FailFast {
+		assert.Less(u.w.t, u.existing(), u.size, "%s waits for an open under way, and another gets it", u.name)
+	}
+}
+
+// checkRefused says that nobody is refused for whom an open is under way, but for one that was
+// granted at this moment.
+func (u *user) checkRefused() {
+	for o := range u.underWay {
+		assert.False(u.w.t, len(u.waiters) > 0 && o.since.Before(time.Now()), "%s is refused, with an open under way", u.name)
+	}
+}
+
+// checkNobodyHopes says that under FailFast nobody waits for whom nothing is coming: no open is
+// under way, none is about to be, and no connection is being closed.
+func (w *world) checkNobodyHopes() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.bounds.FailFast || w.shut || w.late > 0 || w.closes > 0 {
+		return
+	}
+	for _, u := range w.users {
+		if len(u.waiters) > 0 && u.Unadmitted() > 0 && len(u.underWay) == 0 && u.Waiting() == len(u.waiters) {
+			assert.True(w.t, u.Fits(), "%s waits, and nothing is coming", u.name)
+		}
+	}
 }
 
 // admitted checks what every grant promises.
-func (u *user) admitted() (fails bool, version int) {
+func (u *user) admitted() (o *open, dial time.Duration, fails bool, version int) {
 	w := u.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.live, w.opens, w.grants = w.live+1, w.opens+1, w.grants+1
+	w.live, w.grants = w.live+1, w.grants+1
+	*u.opens++
 	limit, floor, unmet := w.bounds.Max+w.bounds.Overflow, w.floor(), 0
 	for _, o := range w.users {
 		unmet += max(0, floor-o.held)
@@ -370,21 +439,23 @@ func (u *user) admitted() (fails bool, version int) {
 	u.named[u.name]++
 	if w.changed.Before(time.Now()) {
 		assert.LessOrEqual(w.t, w.live+unmet, limit, "more connections than there may be, %d reserved", unmet)
-		assert.LessOrEqual(w.t, w.opens, w.bounds.MaxOpening, "more opens at a time")
+		assert.LessOrEqual(w.t, *u.opens, w.bounds.MaxOpening, "more opens at a time")
 		assert.LessOrEqual(w.t, u.named[u.name], u.bound, "more connections than the user may have")
 	}
 	if w.shut {
 		assert.True(w.t, w.passes == u && !w.passed, "an open although the gate is shut")
 		w.passed = true
 	}
-	return w.luck.IntN(100) < w.failed, u.version
+	o = &open{time.Now()}
+	u.underWay[o] = struct{}{}
+	return o, max(openTime, u.dial), w.luck.IntN(100) < w.failed || u.barred, u.version
 }
 
 // keep takes a connection that is not in use: for a caller who waits, to be idle, or to
 // be closed.
 func (u *user) keep(c conn) {
 	switch {
-	case u.total() >= u.size || c.version < u.version:
+	case u.existing() >= u.size || c.version < u.version:
 		u.end(c)
 	case len(u.waiters) > 0:
 		u.waiters[0] <- c
@@ -398,6 +469,7 @@ func (u *user) keep(c conn) {
 
 // end closes a connection.
 func (u *user) end(c conn) {
+	u.w.closes++
 	go func() {
 		u.w.mu.Lock()
 		takes := max(u.w.closeTime, closeTime)
@@ -405,6 +477,7 @@ func (u *user) end(c conn) {
 		time.Sleep(takes)
 		u.w.mu.Lock()
 		u.w.live--
+		u.w.closes--
 		u.held--
 		u.named[u.name]--
 		u.w.mu.Unlock()
@@ -424,7 +497,7 @@ func (u *user) put(c conn) {
 }
 
 func (u *user) shrink() {
-	for len(u.idle) > 0 && u.total() > u.size {
+	for len(u.idle) > 0 && u.existing() > u.size {
 		c := u.idle[0]
 		u.idle = u.idle[1:]
 		u.end(c)
@@ -489,5 +562,6 @@ func (u *user) Refuse() {
 	u.w.mu.Lock()
 	defer u.w.mu.Unlock()
 	u.w.asked++
+	u.checkRefused()
 	u.failWaiters()
 }
