@@ -169,7 +169,7 @@ type Config struct {
 	StatementCache int
 
 	// LeakAfter reports results and sessions that are out for longer, once,
-	// with the stack of their borrower (off).
+	// with the stack of their borrower, also while Close waits for them (off).
 	LeakAfter time.Duration
 
 	// Tracer sees calls, opens and cancels from their start to their end (none):

@@ -67,8 +67,14 @@ func (r *Reservoir[C]) taskDone() {
 	drained := r.drainedNow()
 	r.mu.Unlock()
 	if drained {
-		close(r.drained)
+		r.endClose()
 	}
+}
+
+// endClose ends the wait of Close. Without a connection nothing sets the timer again.
+func (r *Reservoir[C]) endClose() {
+	r.sweepTimer.Stop()
+	close(r.drained)
 }
 
 // drainedNow says that Close has nothing to wait for any more. That comes once:
@@ -135,7 +141,9 @@ func (r *Reservoir[C]) beginClose() bool {
 	r.mu.closed, r.mu.shuttingDown = true, true
 	r.mu.generation++
 	r.mu.outdated = r.mu.idle.n
-	r.sweepTimer.Stop()
+	if r.leakAfter <= 0 { // else the loans for which Close waits are looked at
+		r.sweepTimer.Stop()
+	}
 	r.clock.stop()
 	r.mu.Unlock()
 	r.cancel()
@@ -146,7 +154,7 @@ func (r *Reservoir[C]) beginClose() bool {
 	drained := r.drainedNow()
 	r.mu.Unlock()
 	if drained {
-		close(r.drained)
+		r.endClose()
 	}
 	return true
 }

@@ -10,21 +10,35 @@ import (
 )
 
 func TestNoTimerRunsAfterCloseWhateverComesLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, err := New(Config[int]{
-			Open:    func(context.Context) (int, error) { time.Sleep(time.Hour); return 1, nil }, // deaf
-			Close:   func(int) error { return nil },
-			MinIdle: 1,
+	for name, leakAfter := range map[string]time.Duration{"": 0, "with LeakAfter": 90 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				opens := 0
+				r, err := New(Config[int]{
+					Open: func(context.Context) (int, error) {
+						if opens++; opens > 1 {
+							time.Sleep(time.Hour) // deaf
+						}
+						return opens, nil
+					},
+					Close:     func(int) error { return nil },
+					MinIdle:   1,
+					LeakAfter: leakAfter,
+				})
+				require.NoError(t, err)
+				synctest.Wait()
+				_, err = r.Acquire(t.Context())
+				require.NoError(t, err)
+				synctest.Wait()
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				require.Error(t, r.Close(ctx))
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				require.Zero(t, r.Stats().Total)
+				require.False(t, r.sweepTimer.Stop(), "the alarm is set")
+				require.False(t, r.clock.staleTimer.Stop(), "the clock's timer is set")
+			})
 		})
-		require.NoError(t, err)
-		synctest.Wait()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		require.Error(t, r.Close(ctx))
-		time.Sleep(2 * time.Hour)
-		synctest.Wait()
-		require.Zero(t, r.Stats().Total)
-		require.False(t, r.sweepTimer.Stop(), "the alarm is set")
-		require.False(t, r.clock.staleTimer.Stop(), "the clock's timer is set")
-	})
+	}
 }

@@ -141,7 +141,7 @@ type Config[C any] struct {
 	OpenRetry OpenRetry
 
 	// LeakAfter reports a loan that is out for longer, once, with the stack of
-	// its borrower. The loan stays valid. Default 0: off.
+	// its borrower, also while Close waits for it. The loan stays valid. Default 0: off.
 	LeakAfter time.Duration
 
 	// Hooks are told what happens. Optional.

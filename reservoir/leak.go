@@ -73,6 +73,28 @@ func (e *entry[C]) knownBorrower() *BorrowStack {
 	return e.borrower
 }
 
+// reportLeaks reports some of the loans that are out too long once the reservoir is closed:
+// Close waits for them, and nothing else is due any more. It says whether there are more. The
+// caller holds mu.
+func (r *Reservoir[C]) reportLeaks(now int64, fx *effects[C]) (more bool) {
+	left := batch
+	for ; left > 0 && r.mu.timers.first() <= now; left-- {
+		e, next := r.mu.timers[0], never // what is no loan becomes none any more
+		if e.state == loaned {
+			if r.reportLeak(e, now, fx); e.reportedLoan != e.loanNumber {
+				next = addSaturating(e.borrowedAt, r.leakAfter)
+			}
+		}
+		r.mu.timers.set(e, next)
+	}
+	if more = left == 0; more {
+		r.mu.sweepAt = now // as in sweepBatch
+	} else {
+		r.sweepBy(r.mu.timers.first())
+	}
+	return more
+}
+
 // reportLeak reports a loan that is out too long, once. The caller holds mu.
 func (r *Reservoir[C]) reportLeak(e *entry[C], now int64, fx *effects[C]) {
 	held := now - e.borrowedAt

@@ -11,7 +11,7 @@ const overflowLinger = int64(time.Second)
 // INVARIANT: no due moment lies before mu.sweepAt: an open retry, a waiter's deadline,
 // what mu.timers holds.
 func (r *Reservoir[C]) sweepBy(at int64) {
-	if at < r.mu.sweepAt && !r.mu.closed {
+	if at < r.mu.sweepAt && (!r.mu.closed || r.leakAfter > 0) {
 		r.mu.sweepAt = at
 		r.sweepTimer.Reset(time.Duration(max(0, at-r.clock.exact())))
 	}
@@ -29,8 +29,9 @@ func (r *Reservoir[C]) sweepBatch() (more bool) {
 	var fx effects[C]
 	r.mu.Lock()
 	r.mu.sweepAt = never
-	if !r.mu.closed {
-		now := r.clock.read()
+	if now := r.clock.read(); r.mu.closed {
+		more = r.reportLeaks(now, &fx)
+	} else {
 		left := r.expireWaiters(now, batch, &fx)
 		left = r.failPendingBatch(left, &fx)
 		for ; left > 0 && r.mu.timers.first() <= now; left-- {

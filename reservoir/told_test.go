@@ -224,6 +224,52 @@ func TestALeakIsReportedAtItsTimeAndOnlyIfAskedFor(t *testing.T) {
 	}
 }
 
+// Close waits for what is out: what nobody gives back is told of while it does, with
+// whoever has it, also where the pool has looked at nothing before.
+func TestALeakIsReportedWhileCloseWaitsForIt(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		var leaks []time.Duration
+		r := f.pool(t, func(c *config) {
+			c.MaxSize, c.MinIdle, c.LeakAfter = 200, 1, time.Minute // more than are looked at under one lock
+			c.Hooks.Leaked = func(l reservoir.Leak) {
+				f.set(func() {
+					leaks = append(leaks, l.Held)
+					require.Contains(t, l.Stack, "TestALeakIsReportedWhileCloseWaitsForIt")
+				})
+			}
+		})
+		require.NoError(t, r.WaitReady(t.Context(), 200))
+		var out []reservoir.Loan[*conn]
+		for range 199 {
+			out = append(out, acquire(t, r))
+		}
+		time.Sleep(30 * time.Second)
+		late := acquire(t, r)
+		closed := make(chan error, 1)
+		go func() { closed <- r.Close(t.Context()) }()
+		time.Sleep(30*time.Second - 1)
+		f.set(func() { require.Empty(t, leaks) })
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		f.set(func() { require.Len(t, leaks, 199) })
+		for _, l := range out {
+			release(t, l)
+		}
+		time.Sleep(10 * time.Minute)
+		f.set(func() { require.Len(t, leaks, 200) })
+		release(t, late)
+		require.NoError(t, <-closed)
+		time.Sleep(10 * time.Minute)
+		f.set(func() {
+			require.Len(t, leaks, 200)
+			for _, held := range leaks {
+				require.Equal(t, time.Minute, held)
+			}
+		})
+		require.EqualValues(t, 200, r.Stats().Leaks)
+	})
+}
+
 // A caller whose goroutine its own hook ends before it waits has given up.
 func TestACallerWhomItsHookEndsHasGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
