@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -189,8 +190,8 @@ func (s *SessionHandle) beginText(ctx context.Context, op, sql string, script sq
 func (s *SessionHandle) checkStatement(c *call, script sqlscan.Script) error {
 	c.statement = true
 	c.script = script
-	if script.Empty() {
-		return usageError(errors.New("the SQL text holds no statement"))
+	if script.Empty() { // what was meant to run may stand in a comment
+		return usageError(errors.New(strings.TrimSuffix("the SQL text holds no statement: "+script.SyntaxFault, ": ")))
 	}
 	if verb := script.TxControl(); verb != "" {
 		return usageError(fmt.Errorf("%s as SQL text is not taken, since the session must know of its transactions: use InTx or BeginTx of the pool, or BeginTransaction, Commit, Rollback and the savepoint calls of a session (with database/sql: BeginTx, Tx.Commit and Tx.Rollback)", verb))

@@ -255,6 +255,8 @@ func TestTransactionControlAsTextIsRefused(t *testing.T) {
 		}
 		_, err := r.handle.Query(t.Context(), " -- nothing")
 		require.ErrorContains(t, err, "no statement")
+		_, err = r.handle.Query(t.Context(), "-- one\n/* SELECT 1")
+		require.ErrorContains(t, err, "no statement: a comment that opens at byte 7 is never closed")
 		require.Empty(t, r.conn.Log())
 	})
 }

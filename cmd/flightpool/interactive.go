@@ -58,6 +58,9 @@ func (s *shell) interactive(ctx context.Context) error {
 		}
 		h.add(text)
 		interrupted = time.Time{}
+		if pending.mode == 0 && strings.TrimSpace(text) == `\q` { // also of a statement that lacks its semicolon
+			return nil
+		}
 		err = s.line(ctx, &pending, text+"\n")
 		if pending.blank() {
 			h.store()

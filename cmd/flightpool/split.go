@@ -102,9 +102,10 @@ func (s *splitter) open(text, pair string, inWord bool) int {
 	return 1
 }
 
-// rest is the statement that no semicolon has ended, if there is one.
+// rest is the statement that no semicolon has ended, if there is one. A comment that is
+// not closed is a part of it: statements may stand in there that were to be run.
 func (s *splitter) rest() string {
-	if !s.some {
+	if !s.some && s.mode != '*' {
 		return ""
 	}
 	return strings.TrimSpace(s.buf.String())

@@ -220,6 +220,25 @@ func TestCtrlCStopsTheStatementAndThenLeaves(t *testing.T) {
 	s.wait("EXIT 0")
 }
 
+// Whoever has forgotten the semicolon, or looks for a way out, may leave. Within a quote
+// the same is a part of a text.
+func TestTheShellMayBeLeftWithinAStatement(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	s := open(t, nil, srv.URI())
+	s.prompted("=>")
+	s.enter(`SELECT 'a`)
+	s.prompted("..>")
+	s.enter(`\q`)
+	s.prompted("..>")
+	s.enter(`b' AS s;`)
+	s.wait(`a\n\q\nb`)
+	s.prompted("=>")
+	s.enter("exit")
+	s.prompted("..>")
+	s.enter(`\q`)
+	s.wait("EXIT 0")
+}
+
 func TestAFileOfThePromptIsThereWholeOrNotAtAll(t *testing.T) {
 	srv := serve(t, testserver.Options{})
 	s := open(t, nil, srv.URI())
