@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
@@ -155,7 +156,7 @@ func (s *statement) boundBatch(ctx context.Context) (arrow.RecordBatch, error) {
 	read, inTime := callback.Within(ctx, 0, func() (arrow.RecordBatch, error) { return readAll(ctx, stream) },
 		arrow.RecordBatch.Release, stream.Release)
 	if !inTime {
-		return nil, toADBC(ctx.Err())
+		return nil, toADBC(ctxerr.Of(ctx))
 	}
 	read.Resume()
 	return read.Value, toADBC(read.Err)
@@ -176,7 +177,7 @@ func readAll(ctx context.Context, stream array.RecordReader) (arrow.RecordBatch,
 		}
 		b.Retain()
 		batches = append(batches, b)
-		if err := ctx.Err(); err != nil {
+		if err := ctxerr.Of(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -71,7 +71,15 @@ func (r rig) tryPool(kind string, change ...func(*flightpool.Config)) (*flightpo
 }
 
 func (r rig) database() adbc.Database {
-	db, err := driverAt("127.0.0.1:1", grpc.WithContextDialer(r.server.Dial))
+	options := map[string]string{}
+	key := r.server.Profile().SessionKey
+	if key == testserver.ByCookie {
+		options[flightdriver.OptionCookieMiddleware] = adbc.OptionValueEnabled
+	}
+	if key == testserver.ByBearer {
+		options[adbc.OptionKeyUsername], options[adbc.OptionKeyPassword] = "u", "p"
+	}
+	db, err := driverWith(options, "127.0.0.1:1", grpc.WithContextDialer(r.server.Dial))
 	require.NoError(r, err)
 	r.Cleanup(func() { require.NoError(r, db.Close()) })
 	return db
@@ -83,6 +91,11 @@ func (r rig) database() adbc.Database {
 // leaves half read must not be collected before it has ended: Arrow's client
 // has a finalizer for it, which touches a channel of the bubble from outside.
 func driverAt(addr string, opts ...grpc.DialOption) (adbc.Database, error) {
+	return driverWith(map[string]string{}, addr, opts...)
+}
+
+// driverWith is driverAt with options of the driver's.
+func driverWith(options map[string]string, addr string, opts ...grpc.DialOption) (adbc.Database, error) {
 	var mu sync.Mutex
 	var streams []grpc.ClientStream
 	quiet := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -97,8 +110,8 @@ func driverAt(addr string, opts ...grpc.DialOption) (adbc.Database, error) {
 		streams = append(streams, stream)
 		return stream, err
 	}
-	db, err := flightdriver.NewDriver(memory.DefaultAllocator).NewDatabaseWithOptions(
-		map[string]string{adbc.OptionKeyURI: "grpc://" + addr}, append(opts, grpc.WithChainStreamInterceptor(quiet))...)
+	options[adbc.OptionKeyURI] = "grpc://" + addr
+	db, err := flightdriver.NewDriver(memory.DefaultAllocator).NewDatabaseWithOptions(options, append(opts, grpc.WithChainStreamInterceptor(quiet))...)
 	if err == nil {
 		db.(adbc.DatabaseLogging).SetLogger(slog.New(slog.DiscardHandler))
 	}

@@ -68,7 +68,7 @@ func seen(call func() error) string {
 			how <- is
 		}()
 		switch err := call(); {
-		case errors.Is(err, context.DeadlineExceeded):
+		case errors.Is(err, context.DeadlineExceeded) && errors.Is(err, errWhy):
 			is = "context"
 		default:
 			is = fmt.Sprint(err)
@@ -103,7 +103,7 @@ func TestAReaderOfTheUsersHoldsNobodyUp(t *testing.T) {
 					r.update(p, "CREATE TABLE t (v BIGINT)")
 					inner, err := array.NewRecordReader(ints(1).Schema(), []arrow.RecordBatch{ints(1), ints(2)})
 					require.NoError(r, err)
-					ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+					ctx, cancel := context.WithTimeoutCause(r.Context(), time.Second, errWhy)
 					defer cancel()
 					began := time.Now()
 					got := seen(func() error { return call(ctx, r, p, &hostile{RecordReader: inner, good: 1, then: h.then}) })

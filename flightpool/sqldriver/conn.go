@@ -39,9 +39,9 @@ var (
 )
 
 // beginCall is the first step of a call: it ends on the server what is over here.
-func (c *conn) beginCall(ctx context.Context) error {
+func (c *conn) beginCall(ctx context.Context, op string) error {
 	c.lastCtx = ctx
-	if err := c.awaitRollback(ctx); err != nil {
+	if err := c.awaitRollback(ctx, op); err != nil {
 		return err
 	}
 	if err := c.unended.RollBack(ctx, c.handle); err != nil {
@@ -76,7 +76,7 @@ func (e badConnError) Unwrap() []error { return []error{driver.ErrBadConn, e.err
 // Ping is part of driver.Pinger: a round trip to the server.
 func (c *conn) Ping(ctx context.Context) error {
 	c.lastCtx = ctx
-	if err := c.awaitRollback(ctx); err != nil {
+	if err := c.awaitRollback(ctx, "Ping"); err != nil {
 		return err
 	}
 	return c.toDriverError(c.handle.Ping(ctx))
@@ -95,7 +95,7 @@ func (c *conn) Close() error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = c.awaitRollback(c.baseCtx)
+		_ = c.awaitRollback(c.baseCtx, "Close")
 		_ = c.handle.Close() // its error says why the connection is not used again
 	}()
 	select {
@@ -126,7 +126,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 // exec runs a text or a prepared statement for its effect. The result is read to its
 // end, for its count.
 func (c *conn) exec(ctx context.Context, args []driver.NamedValue, run runFunc) (driver.Result, error) {
-	if err := c.beginCall(ctx); err != nil {
+	if err := c.beginCall(ctx, "Exec"); err != nil {
 		return nil, err
 	}
 	opts := flightpool.QueryOptions{Route: routeOf(ctx), Args: valuesOf(args)}

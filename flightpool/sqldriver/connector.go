@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
@@ -112,9 +113,14 @@ func (c *dsnConnector) runAttempt(ctx context.Context, m *openAttempt) {
 
 // stillOpeningError is the error of a caller whose context ends before there is a pool.
 func stillOpeningError(ctx context.Context) error {
+	return unsentError(ctx, "Connect", "the pool is still being opened")
+}
+
+// unsentError is the error of a call whose context has ended while it waited.
+func unsentError(ctx context.Context, op, why string) error {
 	return &flightpool.Error{
-		Op: "Connect", Stage: backend.StageAcquire, Fault: flightpool.FaultContext, Unsent: true,
-		Ctx: ctx.Err(), Err: errors.New("the pool is still being opened"),
+		Op: op, Stage: backend.StageAcquire, Fault: flightpool.FaultContext, Unsent: true,
+		Ctx: ctxerr.Of(ctx), Err: errors.New(why),
 	}
 }
 

@@ -36,7 +36,7 @@ var (
 
 // query runs a text or a prepared statement and wraps its rows.
 func (c *conn) query(ctx context.Context, args []driver.NamedValue, run runFunc) (driver.Rows, error) {
-	if err := c.beginCall(ctx); err != nil {
+	if err := c.beginCall(ctx, "Query"); err != nil {
 		return nil, err
 	}
 	opts := flightpool.QueryOptions{Route: routeOf(ctx), Args: valuesOf(args)}

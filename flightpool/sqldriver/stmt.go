@@ -14,7 +14,7 @@ func (c *conn) Prepare(query string) (driver.Stmt, error) { return c.PrepareCont
 
 // PrepareContext is part of driver.ConnPrepareContext.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	if err := c.beginCall(ctx); err != nil {
+	if err := c.beginCall(ctx, "Prepare"); err != nil {
 		return nil, err
 	}
 	ctx, stop := c.tx.bindContext(ctx)

@@ -21,7 +21,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	if opts.Isolation != 0 || opts.ReadOnly {
 		return nil, driverapi.BadArgument("BeginTx", errors.New("isolation levels and read-only transactions are not known to Flight SQL"))
 	}
-	if err := c.beginCall(ctx); err != nil {
+	if err := c.beginCall(ctx, "BeginTx"); err != nil {
 		return nil, err
 	}
 	if err := c.handle.BeginTransaction(ctx); err != nil {
@@ -62,7 +62,7 @@ func (t *tx) Rollback() error {
 			return t.rollBack(context.WithoutCancel(t.ctx)) // the next statement rolls back what is left
 		})
 	}()
-	return t.ctx.Err()
+	return ctxerr.Of(t.ctx)
 }
 
 // rollBack ends the transaction. When ctx ends meanwhile, the session is left to roll back
@@ -72,7 +72,7 @@ func (t *tx) rollBack(ctx context.Context) error {
 	defer stop()
 	both, cancel := context.WithCancelCause(own)
 	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() { cancel(ctx.Err()) })()
+	defer context.AfterFunc(ctx, func() { cancel(ctxerr.Of(ctx)) })()
 	err := t.conn.handle.Rollback(both)
 	t.conn.unended.Record(err)
 	if errors.Is(err, flightpool.ErrSessionLost) && t.conn.handle.RollbackOpen(context.WithoutCancel(both)) == nil {
@@ -83,7 +83,7 @@ func (t *tx) rollBack(ctx context.Context) error {
 
 // awaitRollback waits for a rollback that goes on behind its caller. Until then nothing else
 // may be asked of the session.
-func (c *conn) awaitRollback(ctx context.Context) error {
+func (c *conn) awaitRollback(ctx context.Context, op string) error {
 	select {
 	case <-c.rolledBack:
 	default:
@@ -93,7 +93,7 @@ func (c *conn) awaitRollback(ctx context.Context) error {
 		select {
 		case <-c.rolledBack:
 		case <-ctx.Done():
-			return ctxerr.Of(ctx)
+			return unsentError(ctx, op, "the rollback of the last transaction is still under way")
 		}
 	}
 	c.rolledBack = nil
