@@ -47,7 +47,7 @@ func (s *statement) unbind() {
 	if s.stream != nil {
 		s.stream.Release()
 	}
-	s.params, s.stream = nil, nil
+	s.params, s.stream, s.hasRun = nil, nil, false
 }
 
 // ExecuteQuery is part of adbc.Statement. A statement without rows gives an
@@ -145,6 +145,7 @@ func (s *statement) ingestBound(ctx context.Context) (int64, error) {
 // stream is read once, in a goroutine of its own: when ctx ends while it does not
 // return, it is let go when it does.
 func (s *statement) boundBatch(ctx context.Context) (arrow.RecordBatch, error) {
+	s.hasRun = true
 	if s.params != nil {
 		s.params.Retain()
 	}

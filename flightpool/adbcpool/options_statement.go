@@ -36,7 +36,7 @@ func (s *statement) SetOption(key, value string) error {
 	case OptionRoute:
 		s.route, err = oneOf(routes, key, value, s.route)
 	case adbc.OptionKeyIngestTargetTable:
-		return s.setIngestTable(value)
+		return s.setTask("", value)
 	case adbc.OptionKeyIngestMode:
 		s.ingest.Mode, err = oneOf(ingestModes, key, value, s.ingest.Mode)
 	case adbc.OptionValueIngestTargetCatalog:

@@ -22,6 +22,7 @@ type statement struct {
 	lastReader *reader            // of the last execution, or nil
 	params     arrow.RecordBatch  // bound, or nil
 	stream     array.RecordReader // bound, or nil
+	hasRun     bool               // the text, with what is bound
 	headers    metadata.MD
 	route      flightpool.Route
 	ingest     flightpool.IngestOptions // a bulk load if it names a table
@@ -47,19 +48,20 @@ func newStatement(conn *connection) *statement {
 }
 
 // SetSqlQuery is part of adbc.Statement. A result that is still open is not
-// touched.
+// touched. Parameters with which the last text has run are not those of query.
 func (s *statement) SetSqlQuery(query string) error {
 	if s.closed {
 		return errStatementClosed
 	}
-	s.sql = query
-	s.ingest.Table = ""
-	return s.unprepareWithoutContext()
+	return s.setTask(query, "")
 }
 
-// setIngestTable makes the statement a bulk load.
-func (s *statement) setIngestTable(table string) error {
-	s.sql, s.ingest.Table = "", table
+// setTask makes the statement a query or a bulk load.
+func (s *statement) setTask(query, table string) error {
+	s.sql, s.ingest.Table = query, table
+	if s.hasRun {
+		s.unbind()
+	}
 	return s.unprepareWithoutContext()
 }
 

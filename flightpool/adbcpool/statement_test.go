@@ -290,6 +290,47 @@ func TestADBCALoadTwiceIsNoAppend(t *testing.T) {
 	})
 }
 
+// What a text has run with is neither the parameters of the next nor the rows of a load.
+// What was bound for a text that has not run is of the next.
+func TestADBCParametersStayWithTheTextThatHasRunWithThem(t *testing.T) {
+	adbcKinds(t, func(r rig, pool *flightpool.FlightSQLPool, cn adbc.Connection) {
+		_, err := r.run(cn, "CREATE TABLE t (v BIGINT)")
+		require.NoError(r, err)
+		b := ints(1, 2, 3)
+		defer b.Release()
+		for _, prepared := range []bool{false, true} {
+			st := r.stmt(cn, "SELECT 7")
+			require.NoError(r, st.Bind(r.Context(), b))
+			require.NoError(r, st.SetSqlQuery("INSERT INTO t VALUES (?)"))
+			if prepared {
+				require.NoError(r, st.Prepare(r.Context()))
+			}
+			before := r.count(pool, "t")
+			for range 2 {
+				n, err := st.ExecuteUpdate(r.Context())
+				require.NoError(r, err)
+				require.EqualValues(r, 3, n)
+			}
+			require.NoError(r, st.SetSqlQuery("SELECT * FROM t"))
+			rows, _, err := st.ExecuteQuery(r.Context())
+			require.NoError(r, err)
+			n, err := countRows(rows)
+			require.NoError(r, err)
+			require.EqualValues(r, before+6, n)
+			rows.Release()
+
+			require.NoError(r, st.Bind(r.Context(), b))
+			require.NoError(r, st.SetSqlQuery("INSERT INTO t VALUES (?)"))
+			_, err = st.ExecuteUpdate(r.Context())
+			require.NoError(r, err)
+			require.NoError(r, st.SetOption(adbc.OptionKeyIngestTargetTable, "loaded"))
+			_, err = st.ExecuteUpdate(r.Context())
+			require.Equal(r, adbc.StatusInvalidState, r.status(err), "nothing is bound for the load")
+			require.NoError(r, st.Close())
+		}
+	})
+}
+
 func TestADBCTheSchemaOfRowsIsToldWithoutRunning(t *testing.T) {
 	adbcKinds(t, func(r rig, _ *flightpool.FlightSQLPool, cn adbc.Connection) {
 		for _, prepared := range []bool{false, true} {
