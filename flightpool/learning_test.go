@@ -29,11 +29,10 @@ func farAway() []grpc.ServerOption {
 // them, and not all for as long as no other call comes.
 func TestADeadlineTooShortToLearnAServerFailsOnce(t *testing.T) {
 	within := func(r *rig, limit time.Duration) error {
-		require.NoError(r, r.pool.WaitReady(r.Context(), 1))
-		ctx, stop := context.WithTimeout(r.Context(), limit)
-		defer stop()
 		h := r.session()
 		defer func() { _ = h.Close() }()
+		ctx, stop := context.WithTimeout(r.Context(), limit)
+		defer stop()
 		_, err := h.Update(ctx, "CREATE TEMP TABLE t (n BIGINT)")
 		return err
 	}
