@@ -99,6 +99,8 @@
 //	more than its share in it and after it. Nor does anybody wait for longer than
 //	Lease/20 and three RequestTimeouts for who tells later, because its requests
 //	are lost one after another: its connections come on top until it has told.
+//	a store that comes back without its latest writes: what they told comes on
+//	top, until each process has told it again.
 //	a limit that is lowered: what is held stays until it is closed, and is not
 //	granted again.
 //
