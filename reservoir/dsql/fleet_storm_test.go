@@ -33,7 +33,10 @@ type stormStory struct {
 	failing              int // of 1000 requests to the table
 	kills, leaves        time.Duration
 	outages, cutOffs     time.Duration // mean times between
-	clocks               time.Duration // of the table, that is set
+	freezes              time.Duration // of processes that stand still for minutes, and go on
+	clocks               time.Duration // of the table, or a process, that is set
+	rateFallback         float64
+	alone                int // how many the fallbacks of all processes may grant on top of the limit
 	limits               time.Duration // the limit is set, to limit at most
 	refusals             int           // of 1000 opens
 	hold, lasts          time.Duration // of a loan, at most; and of the story
@@ -101,11 +104,15 @@ type stormWay struct {
 }
 
 func (w stormWay) Read(ctx context.Context, keys ...string) (leasefleet.Snapshot, error) {
-	return stormTrip(ctx, w.stormMember, func() leasefleet.Snapshot { return w.storm.table.read(keys) })
+	s, err := stormTrip(ctx, w.stormMember, func() leasefleet.Snapshot { return w.storm.table.read(keys) })
+	s.Now = s.Now.Add(w.clock())
+	return s, err
 }
 
 func (w stormWay) Write(ctx context.Context, c leasefleet.Change) (leasefleet.Answer, error) {
-	return stormTrip(ctx, w.stormMember, func() leasefleet.Answer { return w.storm.table.write(c) })
+	a, err := stormTrip(ctx, w.stormMember, func() leasefleet.Answer { return w.storm.table.write(c) })
+	a.Now = a.Now.Add(w.clock())
+	return a, err
 }
 
 var errStormRefused = errors.New("the table refuses")
@@ -114,6 +121,8 @@ func stormTrip[T any](ctx context.Context, m *stormMember, apply func() T) (none
 	if m.isDead() {
 		return none, errStormRefused
 	}
+	m.unfrozen()
+	defer m.unfrozen()
 	if m.cutOff() {
 		<-ctx.Done()
 		return none, ctx.Err()
@@ -172,7 +181,7 @@ type storm struct {
 	members map[*stormMember]bool
 	conns   map[*stormConn]bool
 	most    int
-	opens   []time.Time
+	opens   []stormOpen
 	broken  []string
 	did     map[string]int
 }
@@ -189,8 +198,16 @@ type stormMember struct {
 	rng    *rand.Rand
 	dead   bool
 	cut    time.Time
+	frozen time.Time     // it stands still until then
+	skew   time.Duration // of the table's clock, as this process compares it with its own
 	served int
 	last   time.Time // when it was served last
+}
+
+// A stormOpen is one at the server.
+type stormOpen struct {
+	at time.Time
+	by *stormMember
 }
 
 // A stormConn is a connection as the server has it.
@@ -205,6 +222,7 @@ func (c *stormConn) Close() error {
 		return nil
 	}
 	if !c.member.isDead() {
+		c.member.unfrozen()
 		time.Sleep(time.Duration(c.member.n(int(100 * time.Millisecond))))
 	}
 	c.member.storm.gone(c)
@@ -244,6 +262,40 @@ func (m *stormMember) n(most int) int {
 
 func (m *stormMember) isDead() bool { m.mu.Lock(); defer m.mu.Unlock(); return m.dead }
 
+// freeze has the process stand still: nothing that it does reaches anything.
+func (m *stormMember) freeze(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.frozen = time.Now().Add(d)
+}
+
+// unfrozen waits for as long as the process stands still.
+func (m *stormMember) unfrozen() {
+	for {
+		m.mu.Lock()
+		left := time.Until(m.frozen)
+		m.mu.Unlock()
+		if left <= 0 || m.isDead() {
+			return
+		}
+		time.Sleep(min(left, time.Second))
+	}
+}
+
+// excused says that the process stands still, or has just gone on: it may be too late with its
+// closes.
+func (m *stormMember) excused(now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return now.Before(m.frozen.Add(2 * time.Second))
+}
+
+func (m *stormMember) clock() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.skew
+}
+
 func (m *stormMember) cutOff() bool {
 	if m.storm.isQuiet() {
 		return false
@@ -262,17 +314,26 @@ func (m *stormMember) dial(ctx context.Context) (*physical, error) {
 	if m.isDead() {
 		return nil, &OpenError{Err: errGone}
 	}
+	m.unfrozen()
+	if ctx.Err() != nil {
+		return nil, &OpenError{kind: transient, Err: ctx.Err()}
+	}
 	s.mu.Lock()
-	s.opens = append(s.opens, time.Now())
+	s.opens = append(s.opens, stormOpen{time.Now(), m})
 	s.mu.Unlock()
 	local, _ := net.Pipe()
 	c := &stormConn{Conn: local, member: m}
 	s.mu.Lock()
 	s.conns[c] = true // the server may know of it from the first packet on
-	n := len(s.conns)
+	n := 0
+	for o := range s.conns {
+		if !o.member.excused(time.Now()) {
+			n++
+		}
+	}
 	s.most = max(s.most, n)
 	s.mu.Unlock()
-	if n > s.story.limit {
+	if n > s.story.limit+s.story.alone {
 		s.fail("%d connections, limit %d; opened by %d: %+v", n, s.story.limit, m.number, m.leases.Stats())
 	}
 	takes := time.Duration(m.n(int(300 * time.Millisecond)))
@@ -303,7 +364,7 @@ func (s *storm) start(ctx context.Context, number int) {
 	m := &stormMember{storm: s, number: number, rng: s.fork()}
 	cfg := Config{
 		Host: someHost, MaxSize: s.story.size, CheckInterval: -1, LeaseTable: "t", ConnLimit: s.story.limit,
-		OpenRate: s.story.rate, OpenBurst: 10, RateFallback: -1, Fallback: s.story.fallback, LeaseStrict: s.story.strict,
+		OpenRate: s.story.rate, OpenBurst: 10, RateFallback: s.story.rateFallback, Fallback: s.story.fallback, LeaseStrict: s.story.strict,
 		LeaseShards: s.story.shards, Lease: s.story.lease, LeaseGrace: max(s.story.lease/3, 2*time.Second), OpenTimeout: min(5*time.Second, s.story.lease/5), Logger: slog.New(slog.DiscardHandler), AcquireTimeout: time.Minute,
 	}
 	switch m.n(3) {
@@ -354,6 +415,7 @@ func (m *stormMember) work(rng *rand.Rand) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+rng.Int64N(int64(20*time.Second))))
 		l, err := m.cluster.res.Acquire(ctx)
 		cancel()
+		m.unfrozen()
 		if errors.Is(err, reservoir.ErrClosed) {
 			return
 		}
@@ -481,6 +543,18 @@ func (s *storm) befall(ctx context.Context) {
 			m.mu.Unlock()
 		}
 	})
+	every("freeze", s.story.freezes, func(rng *rand.Rand) {
+		if m := s.pick(); m != nil {
+			m.freeze(time.Duration(rng.Int64N(int64(4 * time.Minute))))
+		}
+	})
+	every("own clock", s.story.clocks, func(rng *rand.Rand) {
+		if m := s.pick(); m != nil {
+			m.mu.Lock()
+			m.skew = time.Duration(rng.Int64N(int64(4*time.Hour))) - 2*time.Hour
+			m.mu.Unlock()
+		}
+	})
 	every("clock", s.story.clocks, func(rng *rand.Rand) {
 		s.table.mu.Lock()
 		defer s.table.mu.Unlock()
@@ -533,6 +607,9 @@ func (story stormStory) run(t *testing.T, seed uint64) *storm {
 			_ = leasefleet.SetLimit(t.Context(), tableStore{s.table}, name, story.limit)
 		}
 		time.Sleep(4 * time.Minute)
+		if story.freezes > 0 {
+			time.Sleep(4 * time.Minute) // who stands still goes on
+		}
 		s.calm()
 		s.mu.Lock()
 		s.over = true
@@ -617,10 +694,20 @@ func (s *storm) idle(all []*stormMember) {
 
 // checkRate holds all opens against the rate.
 func (s *storm) checkRate() {
+	own := s.story.rateFallback // of each process
+	if own == 0 {
+		own = s.story.rate // at most: a part that depends on how many it knows of
+	}
 	for i := range s.opens {
+		members := map[*stormMember]bool{}
 		for j := i; j < len(s.opens); j++ {
-			d := s.opens[j].Sub(s.opens[i])
-			if most := s.story.rate*d.Seconds() + 10; float64(j-i+1) > most+1e-6 {
+			members[s.opens[j].by] = true
+			d := s.opens[j].at.Sub(s.opens[i].at)
+			most := s.story.rate*d.Seconds() + 10
+			if own > 0 { // beside the fleet's rate, which may be granted at the end of an outage
+				most += float64(len(members)) * (own*d.Seconds() + max(1, own))
+			}
+			if float64(j-i+1) > most+1e-6 {
 				s.broken = append(s.broken, fmt.Sprintf("%d opens in %v", j-i+1, d))
 				return
 			}
@@ -659,6 +746,7 @@ func randomStory(seed uint64) (s stormStory) {
 		lease: []time.Duration{6 * time.Second, 20 * time.Second, time.Minute}[rng.IntN(3)], shards: 1 + rng.IntN(3),
 	}
 	s.limit = max(s.members+rng.IntN(3*s.members), s.shards)
+	s.rateFallback = -1
 	switch rng.IntN(4) {
 	case 0, 1:
 		s.strict, s.outages, s.cutOffs, s.failing = true, or(4*time.Minute), or(2*time.Minute), []int{0, 100, 400}[rng.IntN(3)]
@@ -666,7 +754,14 @@ func randomStory(seed uint64) (s stormStory) {
 		s.outages = 2 * time.Minute
 	case 3:
 		s.outages, s.limits = 2*time.Minute, 0
-		s.fallback, s.limit = lease.Share(1+rng.IntN(2)), 4*s.members
+		share := 1 + rng.IntN(2)
+		s.fallback, s.limit, s.alone = lease.Share(share), 4*s.members, share*s.members
+	}
+	if s.strict {
+		s.freezes = or(time.Minute)
+	}
+	if s.rateFallback = []float64{-1, -1, 0, .5, 5}[rng.IntN(5)]; s.rateFallback < 0 {
+		s.alone = 0 // nothing is opened while the table cannot be reached
 	}
 	return s
 }
