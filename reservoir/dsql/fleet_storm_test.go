@@ -36,7 +36,7 @@ type stormStory struct {
 	freezes              time.Duration // of processes that stand still for minutes, and go on
 	clocks               time.Duration // of the table, or a process, that is set
 	rateFallback         float64
-	alone                int // how many the fallbacks of all processes may grant on top of the limit
+	alone                int           // how many the fallbacks of all processes may grant on top of the limit
 	limits               time.Duration // the limit is set, to limit at most
 	refusals             int           // of 1000 opens
 	hold, lasts          time.Duration // of a loan, at most; and of the story
