@@ -336,6 +336,7 @@ type sweepCase struct {
 	warm      bool
 	at        int
 	way, how  string
+	tokens    *rotation // or nil
 }
 
 func (c sweepCase) String() string {
@@ -348,6 +349,9 @@ func (c sweepCase) perform(t *testing.T) (s *sweep, moments int) {
 	opts := testserver.Options{Profile: c.profile()}
 	if opts.Profile.SessionKey == testserver.ByBearer {
 		cfg.Auth, opts.Users = BasicAuth("u", "p"), map[string]string{"u": "p"}
+	}
+	if c.tokens != nil {
+		cfg.Auth, opts.Users, opts.GRPC = BasicAuth("u", "p"), map[string]string{"u": "p"}, c.tokens.options()
 	}
 	inBubbleOn(t, opts, cfg, func(r *rig) {
 		e := &ending{at: c.at, way: c.way}
@@ -467,7 +471,7 @@ func (s *sweep) after(c sweepCase) {
 	case "both":
 		most = 4
 	}
-	if snap.Prepared > most && snap.Sessions <= snap.Conns {
+	if snap.Prepared > most && snap.Sessions <= snap.Conns && c.tokens == nil {
 		s.wrong("%d prepared statements are left", snap.Prepared)
 	}
 }

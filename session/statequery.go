@@ -76,6 +76,9 @@ func (a stateValues) equal(b stateValues) bool {
 // few columns, is no answer, and counts as the server's refusal: KeepsConn is true of that error. An
 // answer is noted for the whole server, so that the query may be asked inside a
 // transaction from then on.
+//
+// What is no answer is read to its end, too: what comes with the end of a reply that is cut, such as another
+// token, is lost, and the server may still be at it.
 func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call backend.Call) (stateValues, error) {
 	stream, err := s.conn.Query(ctx, r.sql, call)
 	if err != nil {
@@ -89,6 +92,22 @@ func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call ba
 		}
 		return nil, fmt.Errorf("read %s: %w", r.subject, err)
 	}
+	row, unfit := r.valuesOf(batch)
+	if err := drain(stream); err != nil {
+		return nil, fmt.Errorf("read %s: %w", r.subject, err)
+	}
+	if unfit != nil {
+		return nil, unfit
+	}
+	s.policy.answeredQueries.add(r.key)
+	if r.setting {
+		s.policy.answeredQueries.add(anySetting)
+	}
+	return row, nil
+}
+
+// valuesOf are the values of the one row.
+func (r stateQuery) valuesOf(batch arrow.RecordBatch) (stateValues, error) {
 	if want := cmp.Or(r.columns, 1); int(batch.NumCols()) < want {
 		return nil, &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultStatement, Err: fmt.Errorf("read %s: %d columns for %d", r.subject, batch.NumCols(), want)}
 	}
@@ -104,13 +123,6 @@ func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call ba
 		default:
 			row[i] = cell{text: strings.Clone(col.ValueStr(0))}
 		}
-	}
-	if err := drain(stream); err != nil {
-		return nil, fmt.Errorf("read %s: %w", r.subject, err)
-	}
-	s.policy.answeredQueries.add(r.key)
-	if r.setting {
-		s.policy.answeredQueries.add(anySetting)
 	}
 	return row, nil
 }
