@@ -29,9 +29,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Tracer gives what Config.Tracer of the pool of a user is to be, for each pool that is
 	// made. It is called as a Kind is. On servers of database/sql a QueryTracer sees the calls
-	// that borrowers make on Conn.SQL, an AcquireTracer connections that are borrowed and a ReleaseTracer that they are given back;
-	// neither may use the connection. The call of a query ends with its rows. What fails there
-	// is told to Logger.
+	// that borrowers make on Conn.SQL, an AcquireTracer that a connection is borrowed and a
+	// ReleaseTracer that it is given back; neither may use the connection. The call of a query
+	// ends with its rows. What fails there is told to Logger.
 	Tracer func(server, user string) any
 }
 

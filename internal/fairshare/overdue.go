@@ -5,8 +5,9 @@ import "time"
 // forgetReclaims ceases to count on those who did not give up in reclaimTimeout what they
 // were asked for: somebody else is asked as well. They still give it up when it comes back,
 // as long as there is a reason to ask for it: a user who keeps connections for long is not
-// asked again and again in place of the others. all: satisfied. The caller holds mu. A change of sizes may have undone what was asked for, so the pools get their
-// sizes once more in the next step.
+// asked again and again in place of the others. all: satisfied. The caller holds mu. A
+// change of sizes may have undone what was asked for, so the pools get their sizes once
+// more in the next step.
 func (s *Share) forgetReclaims(now time.Time, all bool) {
 	for e := s.reclaimOrder.Front(); e != nil; {
 		m := e.Value.(*Member) //nolint:forcetypeassert // nothing else is in it
