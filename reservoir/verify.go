@@ -61,7 +61,8 @@ func (r *Reservoir[C]) verifyIdle() {
 	invariant.Check(outdated == r.mu.outdated, "%d are outdated, counted %d", outdated, r.mu.outdated)
 }
 
-// verifyTimers checks that nothing that time brings comes later than its timer.
+// verifyTimers checks that nothing that time brings comes later than its timer. Once
+// closed, time brings nothing for what is idle: Close is about to close it.
 func (r *Reservoir[C]) verifyTimers() {
 	stale := 0
 	for _, e := range r.mu.all {
@@ -74,7 +75,7 @@ func (r *Reservoir[C]) verifyTimers() {
 		}
 		invariant.Check(e.timerIndex >= 0 && r.mu.timers[e.timerIndex] == e, "not among the timers")
 		invariant.Check(r.mu.closed || r.mu.sweepAt <= e.dueAt, "the alarm is at %d, a timer at %d", r.mu.sweepAt, e.dueAt)
-		if e.state == idle {
+		if e.state == idle && !r.mu.closed {
 			exact := min(e.lifetime.expireAt, addSaturating(e.knownGoodAt, r.checkInterval))
 			if e.dueLink.linked() {
 				exact = e.lifetime.expireAt
