@@ -21,7 +21,15 @@ import (
 //
 // The question takes up to six round trips. Where ctx ends first, the next Open asks
 // it (learnCutTxIDs): callers with short deadlines would fail for ever.
-func (c *Conn) RejectsUnknownTx(ctx context.Context) (trusted bool, err error) {
+func (c *Conn) RejectsUnknownTx(ctx context.Context) (bool, error) {
+	trusted, err := c.askTxIDs(ctx)
+	if err != nil && ctx.Err() != nil {
+		c.endpoint.capabilities.txIDsCut.Store(true)
+	}
+	return trusted, err
+}
+
+func (c *Conn) askTxIDs(ctx context.Context) (trusted bool, err error) {
 	capabilities := &c.endpoint.capabilities
 	if known := capabilities.txIDs.Load(); known != txIDsUnknown || capabilities.transactions.isMissing() {
 		return known == txIDsChecked, nil
@@ -31,11 +39,6 @@ func (c *Conn) RejectsUnknownTx(ctx context.Context) (trusted bool, err error) {
 		return false, err
 	}
 	defer r.end()
-	defer func() {
-		if err != nil && ctx.Err() != nil {
-			capabilities.txIDsCut.Store(true)
-		}
-	}()
 	var tx backend.TxID
 	err = capabilities.transactions.try(func(refusal error) bool { return lacksBegin(refusal) && r.confirmed(ctx, refusal) }, func() (err error) {
 		tx, err = r.beginTx(ctx)
@@ -59,12 +62,12 @@ func (c *Conn) RejectsUnknownTx(ctx context.Context) (trusted bool, err error) {
 
 // learnCutTxIDs learns what RejectsUnknownTx reports on a connection that is being opened,
 // if a caller's context has cut that before. It is tried once for each time: an open that
-// fails by it, since a transaction of its own may be open, is followed by one that does not.
+// fails by it, since a transaction of its own may be open, is followed by one that does not ask.
 func (c *Conn) learnCutTxIDs(ctx context.Context) error {
 	if !c.endpoint.capabilities.txIDsCut.CompareAndSwap(true, false) {
 		return nil
 	}
-	_, err := c.RejectsUnknownTx(ctx)
+	_, err := c.askTxIDs(ctx)
 	if err != nil && backend.FaultIn(err).KeepsConn() {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flightpool/flightpool/backend"
 
@@ -181,6 +182,37 @@ func TestAnOwnTransactionThatIsSaidToBeGoneIsLookedFor(t *testing.T) {
 	}}, func(b *bubble) {
 		_, err := b.open().RejectsUnknownTx(b.Context())
 		require.ErrorIs(b, err, backend.ErrSessionLost)
+	})
+}
+
+// A server that never answers what the pool learns by fails one open for each caller who was
+// cut, and not all of them.
+func TestWhatCannotBeLearnedFailsNoSecondOpen(t *testing.T) {
+	ts := &txServer{}
+	inBubble(t, &fake{action: func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+		if a.GetType() == "EndTransaction" {
+			<-s.Context().Done()
+			return s.Context().Err()
+		}
+		return ts.action(a, s)
+	}}, func(b *bubble) {
+		c := b.open()
+		cut, stop := context.WithTimeout(b.Context(), time.Second)
+		defer stop()
+		_, err := c.RejectsUnknownTx(cut)
+		require.Error(b, err)
+		failed := 0
+		for ; ; failed++ {
+			cut, stop := context.WithTimeout(b.Context(), time.Second)
+			c, err := c.endpoint.Open(cut)
+			stop()
+			if err == nil {
+				require.NoError(b, c.Close())
+				break
+			}
+			require.Zero(b, failed)
+		}
+		require.Equal(b, 1, failed)
 	})
 }
 
