@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 // stateConn is a fakeConn whose session has settings and a place where names
@@ -465,4 +467,67 @@ func TestARefusedOptionWhoseTransactionCannotBeProbedLosesTheSession(t *testing.
 		_ = r.handle.Close()
 		require.ErrorContains(t, r.discarded(), "reset")
 	})
+}
+
+// Of a name that is prepared before anybody could ask whether the session has it already, nothing
+// is known at the end: what OnConnect has prepared could be gone.
+func TestANameThatIsFirstPreparedInATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		r := stateRig(t, c)
+		prepare := func() {
+			r.handle, r.returns = New(c, r.policy, r.returned), nil
+			must(t, r.handle.BeginTransaction(t.Context()))
+			_, err := r.handle.Update(t.Context(), "PREPARE q AS SELECT 1")
+			must(t, err)
+			must(t, r.handle.Commit(t.Context()))
+			_ = r.handle.Close()
+		}
+		prepare()
+		require.ErrorContains(t, r.discarded(), "may have replaced another")
+		prepare()
+		r.reused() // the server is known to tell
+		c.prepared = 1
+		prepare()
+		require.ErrorContains(t, r.discarded(), "was replaced")
+
+		r = stateRig(t, c)
+		c.fail = map[string]error{preparedNameQuery(sqlscan.Effect{Name: "q"}).sql: sqlError("no such function")}
+		prepare()
+		r.reused() // such a server replaces none
+		require.Contains(t, r.conn.Log(), "DEALLOCATE q")
+	})
+}
+
+// DuckDB leaves a setting of the whole server behind what fails in a transaction while it runs it
+// as several statements.
+func TestTheErrorPolicyIsTheServersAgainAfterAFailure(t *testing.T) {
+	const policy, steps = "current_transaction_invalidation_policy", "ALTER TABLE t ADD b INT DEFAULT f()"
+	for name, end := range map[string]func(*SessionHandle) error{
+		"Close": (*SessionHandle).Close, "Discard": func(s *SessionHandle) error { return s.Discard(errors.New("not wanted")) },
+		"a setting that cannot be put back": func(s *SessionHandle) error {
+			_, err := s.Update(context.Background(), "CREATE TEMP MACRO m() AS 1")
+			_ = s.Close()
+			return err
+		},
+	} {
+		for _, known := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				c := newStateConn()
+				r := stateRig(t, c)
+				must(t, r.handle.BeginTransaction(t.Context()))
+				c.settings[policy], c.defaults[policy] = "all", "standard"
+				c.fail = map[string]error{steps: sqlError("f fails")}
+				if !known {
+					c.fail["SELECT current_setting('"+policy+"')"] = sqlError("no such setting")
+				}
+				_, err := r.handle.Update(t.Context(), steps)
+				require.Error(t, err)
+				must(t, r.handle.Rollback(t.Context()))
+				_ = end(r.handle)
+				require.Equal(t, map[bool]string{true: "standard", false: "all"}[known], c.settings[policy], name)
+				require.Equal(t, known, slices.Contains(r.conn.Log(), "RESET "+policy), name)
+			})
+		}
+	}
 }

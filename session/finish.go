@@ -180,7 +180,7 @@ func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
 		if meaningOf(effect.Statement, e) == effect.Refused {
 			s.mu.sideEffects.addRefused(c.script)
 		} else {
-			s.mu.sideEffects.add(c.script, false)
+			s.mu.sideEffects.add(c.script, false, s.mu.tx.phase != txNone)
 		}
 		return
 	}
@@ -188,7 +188,7 @@ func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
 		s.mu.needsProbe = true
 		s.mu.strayTx = s.mu.strayTx || s.mu.tx.phase == txNone
 	}
-	s.mu.sideEffects.add(c.script, e == nil)
+	s.mu.sideEffects.add(c.script, e == nil, s.mu.tx.phase != txNone)
 }
 
 // failedWhole reports whether e is the server's answer to a single statement that was

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
@@ -90,6 +91,23 @@ func (s *SessionHandle) restoreIfChanged(ctx context.Context, e sqlscan.Effect, 
 		}
 	}
 	return s.undoEffect(ctx, e, d)
+}
+
+// resetTxPolicy gives the setting its default, as the server itself does where such a statement
+// succeeds. A server without it is no DuckDB that has it.
+func (s *SessionHandle) resetTxPolicy(ctx context.Context, e sqlscan.Effect) error {
+	r := settingQuery(e)
+	_, err := s.runStateQuery(ctx, r, backend.Call{})
+	if err != nil && backend.FaultIn(err).KeepsConn() { // one refusal may be a failure of the server's own
+		_, err = s.runStateQuery(ctx, r, backend.Call{})
+	}
+	switch {
+	case err != nil && backend.FaultIn(err).KeepsConn() && !effect.IsPage(err) && !s.policy.answeredQueries.has(r.key):
+		return nil
+	case err != nil:
+		return err
+	}
+	return s.exec(ctx, "RESET "+e.Name, backend.Call{})
 }
 
 // restoration is what may give a setting its value.

@@ -28,8 +28,9 @@ type sideEffects struct {
 // add records what a text leaves behind. done says that all of it has run: otherwise it
 // may have left only a part, and taken nothing back. A text that did not run to its end
 // is taken to have left everything that it could. A DEALLOCATE is the exception: it
-// takes back what is on record, and only once it is done.
-func (d *sideEffects) add(script sqlscan.Script, done bool) {
+// takes back what is on record, and only once it is done. inTx says that it was run in a
+// transaction.
+func (d *sideEffects) add(script sqlscan.Script, done, inTx bool) {
 	d.used = d.used || !script.PlainRead()
 	d.changedObjects = d.changedObjects || slices.ContainsFunc(script.Statements, func(st sqlscan.Statement) bool {
 		return st.Verb == "CREATE" || st.Verb == "ALTER" || st.Verb == "DROP"
@@ -41,6 +42,9 @@ func (d *sideEffects) add(script sqlscan.Script, done bool) {
 		if e.Kind != sqlscan.EffectDeallocate {
 			d.effects = append(d.effects, e)
 		}
+	}
+	if inTx && !done && script.RunsInSteps() {
+		d.effects = append(d.effects, sqlscan.TxPolicy())
 	}
 }
 
@@ -72,7 +76,7 @@ func (d *sideEffects) leftSettings() (settings []sqlscan.Effect) {
 	for _, e := range slices.Concat(d.effects, d.refusedSettings) {
 		key := settingQuery(e).key
 		_, known := d.initial[key]
-		if (known && e.IsSetting() || e.Kind == sqlscan.EffectSecret) && !seen[key] {
+		if (known && e.IsSetting() || e.Kind == sqlscan.EffectSecret || e.Kind == sqlscan.EffectTxPolicy) && !seen[key] {
 			seen[key] = true
 			settings = append(settings, e)
 		}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,7 +11,7 @@ import (
 
 func effectsOf(texts ...string) (d sideEffects) {
 	for _, sql := range texts {
-		d.add(sqlscan.Parse(sql), true)
+		d.add(sqlscan.Parse(sql), true, false)
 	}
 	return d
 }
@@ -67,8 +68,23 @@ func TestDeallocateTakesBackWhatWasPrepared(t *testing.T) {
 	require.Equal(t, []sqlscan.EffectKind{p}, kinds(effectsOf("PREPARE b AS SELECT 1", "PREPARE a AS SELECT 1", "DEALLOCATE a")))
 	require.Equal(t, []sqlscan.EffectKind{sqlscan.EffectTempTable, unknown}, kinds(effectsOf("CREATE TEMP TABLE a (x INT)", "DEALLOCATE a")))
 	left := effectsOf("PREPARE a AS SELECT 1")
-	left.add(sqlscan.Parse("DEALLOCATE a"), false)
+	left.add(sqlscan.Parse("DEALLOCATE a"), false, false)
 	require.Equal(t, []sqlscan.EffectKind{p}, kinds(left), "it may not have run")
+}
+
+// What a server runs as several statements leaves the setting that it makes between them, if it
+// fails in a transaction.
+func TestWhatFailsBetweenItsStepsLeavesASetting(t *testing.T) {
+	const steps = "ALTER TABLE t ADD b INT DEFAULT f()"
+	for sql, want := range map[string]bool{steps: true, "SELECT 1; SELECT error('x')": false} {
+		for _, done := range []bool{false, true} {
+			for _, inTx := range []bool{false, true} {
+				var d sideEffects
+				d.add(sqlscan.Parse(sql), done, inTx)
+				require.Equal(t, want && !done && inTx, slices.Contains(d.effects, sqlscan.TxPolicy()), "%s, done: %t, in a transaction: %t", sql, done, inTx)
+			}
+		}
+	}
 }
 
 // A refused SET may have changed its setting all the same, where the server has the setting.

@@ -34,7 +34,7 @@ func (s *SessionHandle) undoEffects(ctx context.Context, d sideEffects, tried ma
 			continue
 		}
 		done[once] = true
-		if e.IsSetting() || e.Kind == sqlscan.EffectSecret {
+		if e.IsSetting() || e.Kind == sqlscan.EffectSecret || e.Kind == sqlscan.EffectTxPolicy {
 			tried[settingQuery(e).key] = true
 		}
 		if err := s.undoEffect(ctx, e, d); err != nil {
@@ -92,12 +92,11 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d side
 	case sqlscan.EffectTempView:
 		return s.exec(ctx, "DROP VIEW IF EXISTS temp.main."+lastPart(e.Name), backend.Call{})
 	case sqlscan.EffectPrepared:
-		if had := d.initial[preparedNameQuery(e).key]; len(had) == 1 && had[0].text != "0" {
-			return fmt.Errorf("the prepared statement %s was replaced", e.Name)
-		}
-		return s.exec(ctx, "DEALLOCATE "+e.Name, backend.Call{})
+		return s.undoPrepared(ctx, e, d)
 	case sqlscan.EffectPivotType:
 		return s.dropPivotTypes(ctx)
+	case sqlscan.EffectTxPolicy:
+		return s.resetTxPolicy(ctx, e)
 	case sqlscan.EffectSecret:
 		if err := s.execSecret(ctx, "RESET "+e.Name, backend.Call{}); err != nil {
 			return err
@@ -106,6 +105,26 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d side
 	case sqlscan.EffectUnknown, sqlscan.EffectLinkedSettings, sqlscan.EffectDeallocate:
 	}
 	return errors.New("a statement left something that cannot be taken back")
+}
+
+// undoPrepared takes a prepared name back. Of a server that tells the names only now it is
+// not known whether the session had it at its start.
+func (s *SessionHandle) undoPrepared(ctx context.Context, e sqlscan.Effect, d sideEffects) error {
+	r := preparedNameQuery(e)
+	had, known := d.initial[r.key]
+	if !known {
+		_, err := s.runStateQuery(ctx, r, backend.Call{})
+		switch {
+		case err == nil:
+			return fmt.Errorf("the prepared statement %s may have replaced another, which the server could not tell before", e.Name)
+		case !backend.FaultIn(err).KeepsConn():
+			return err
+		}
+	}
+	if len(had) == 1 && had[0].text != "0" {
+		return fmt.Errorf("the prepared statement %s was replaced", e.Name)
+	}
+	return s.exec(ctx, "DEALLOCATE "+e.Name, backend.Call{})
 }
 
 // rememberState reads, before a statement is sent, what the statement changes and what

@@ -17,6 +17,7 @@ const (
 	EffectPivotType                        // PIVOT by the values in the data: DROP TYPE of what DuckDB has made of them
 	EffectLinkedSettings                   // the setting Name changes others with it, even if it is refused: the session must end
 	EffectSecret                           // the setting Name has another value, which servers do not show: RESET, and the session must end
+	EffectTxPolicy                         // what runs in steps has failed in a transaction: RESET of the setting Name, if the server has it
 	EffectDeallocate                       // DEALLOCATE Name: nothing, if this session has prepared it, else unknown
 )
 
@@ -91,6 +92,13 @@ func settingEffect(kind EffectKind, toks []token, i int, sql string) []Effect {
 		e.Kind = EffectLinkedSettings
 	}
 	return out
+}
+
+// TxPolicy is the effect of a statement that has failed in a transaction while the server ran it
+// as several (Script.RunsInSteps). DuckDB has every error abort the transaction meanwhile, by a
+// setting of the whole server, and its default again behind the last of them.
+func TxPolicy() Effect {
+	return Effect{Kind: EffectTxPolicy, Name: "current_transaction_invalidation_policy"}
 }
 
 // SearchPath is the name of the effect of a change of the whole search path: the

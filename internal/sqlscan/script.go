@@ -161,6 +161,13 @@ func (s Script) Atomic() bool {
 	}
 }
 
+// RunsInSteps reports whether a server may run a statement of the text as several.
+func (s Script) RunsInSteps() bool {
+	return slices.ContainsFunc(s.Statements, func(st Statement) bool {
+		return st.RunsInSteps || slices.Contains(st.Effects, Effect{Kind: EffectPivotType})
+	})
+}
+
 // split cuts the tokens at the semicolons; empty statements are dropped.
 func split(toks []token) [][]token {
 	var out [][]token

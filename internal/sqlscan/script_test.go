@@ -227,13 +227,23 @@ func TestTransactionControlIsFoundInAScript(t *testing.T) {
 
 func TestOnlyOneStatementThatRunsNoOthersIsAtomic(t *testing.T) {
 	for _, sql := range []string{"SELECT 1", "SELEC 1", "SET a = 1", "WITH a AS (SELECT 1) INSERT INTO t FROM a", "COPY t FROM 'database'", "COPY t TO DATABASE", "COPY FROM", "COPY database FROM x",
-		"PRAGMA version", "PRAGMA x = 1", "PRAGMA x", "PRAGMA enable_x('a')", "PRAGMA table_info('t')", "INSERT INTO t VALUES (nextval('s'))", "SELECT setseed"} {
+		"PRAGMA version", "PRAGMA x = 1", "PRAGMA x", "PRAGMA enable_x('a')", "PRAGMA table_info('t')", "INSERT INTO t VALUES (nextval('s'))", "SELECT setseed", "ALTER TABLE t ADD COLUMN b INT", "ALTER TABLE t ALTER b SET DEFAULT 1", "ALTER TABLE t ADD COLUMN \"default\" INT"} {
 		require.True(t, Parse(sql).Atomic(), sql)
 	}
 	for _, sql := range []string{"", "SET a = 1; SELEC 1", "CALL p()", "EXECUTE q", "DO $$ x $$", "EXPLAIN ANALYZE CALL p()", "SELECT 'a", "'a'", "COPY FROM DATABASE a TO b",
 		"PRAGMA import_database('x')", "PRAGMA \"copy_database\"('a', 'b')", "FROM enable_profiling(format := 'x')", "SELECT setseed(0.5), error('x')", "SELECT @v := 1",
-		"SELECT * FROM (DELETE FROM t RETURNING setseed(0.5))", "WITH a AS (SELECT setseed(0.5)) SELECT error('x') FROM a", "FROM query('FROM enable_logging()')"} {
+		"SELECT * FROM (DELETE FROM t RETURNING setseed(0.5))", "WITH a AS (SELECT setseed(0.5)) SELECT error('x') FROM a", "FROM query('FROM enable_logging()')",
+		"ALTER TABLE t ADD COLUMN b INT DEFAULT f()", "alter table s.t add if not exists b int default 1"} {
 		require.False(t, Parse(sql).Atomic(), sql)
+	}
+}
+
+func TestWhatDuckDBRunsAsSeveralStatementsIsKnown(t *testing.T) {
+	for _, sql := range []string{"ALTER TABLE t ADD b INT DEFAULT f()", "COPY FROM DATABASE a TO b", "CREATE TABLE n AS PIVOT t ON a", "SELECT 1; PIVOT t ON a", "PRAGMA import_database('x')"} {
+		require.True(t, Parse(sql).RunsInSteps(), sql)
+	}
+	for _, sql := range []string{"", "SELECT 1", "SELECT 1; SELECT 2", "ALTER TABLE t ADD b INT", "PIVOT t ON a IN (1)", "CALL p()"} {
+		require.False(t, Parse(sql).RunsInSteps(), sql)
 	}
 }
 

@@ -49,7 +49,7 @@ var verbs = map[string]verb{
 	"IMPORT":  {rows: RowsNone, effects: unknownEffect}, // it runs a script
 
 	"CREATE":   {rows: RowsNone, effects: createEffect},
-	"ALTER":    {rows: RowsNone, effects: alterEffect},
+	"ALTER":    {rows: RowsNone, refine: refineAlter, effects: alterEffect},
 	"DROP":     {rows: RowsNone, effects: dropEffect},
 	"TRUNCATE": {rows: RowsNone},
 	"RENAME":   {rows: RowsNone},
@@ -144,6 +144,13 @@ func refineCopy(st *Statement, toks []token, _ string) {
 		st.Rows = RowsSome
 	}
 	st.RunsInSteps = len(toks) > 2 && toks[1].is("FROM") && toks[2].is("DATABASE")
+}
+
+// refineAlter finds the column that is added with a default. DuckDB adds it, computes it for
+// each row and sets the default, each by a statement of its own.
+func refineAlter(st *Statement, toks []token, _ string) {
+	at := indexOutsideParens(toks, "ADD")
+	st.RunsInSteps = at >= 0 && hasOutsideParens(toks[at:], "DEFAULT")
 }
 
 // refineAnalyze tells MariaDB's ANALYZE of a statement, which executes it, from
