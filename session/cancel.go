@@ -215,11 +215,21 @@ func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 	switch {
 	case !report.Safe():
 		s.mu.lost = fmt.Errorf("%w: a cancelled statement may still run: %s", backend.ErrSessionLost, report)
+	case st.mayHaveLeftTx():
+		s.mu.lost = fmt.Errorf("%w: %s was cut, which servers run as several statements: the transaction of those may be open", backend.ErrSessionLost, st.call.op)
 	case st.rolledBack:
 		s.mu.tx.markRolledBack(st.rollbackReason())
 	}
 	s.mu.Unlock()
 	s.becomeIdle(nil)
+}
+
+// mayHaveLeftTx reports whether the call was cut, outside of transactions, while the server may have run
+// a change as several statements. It begins a transaction of its own for them, and ends it behind the last: a
+// server that is cut in between may leave it open and sound, in which later statements would
+// run, told as stored, without a COMMIT. A probe is answered there as elsewhere.
+func (st *cancellation) mayHaveLeftTx() bool {
+	return st.tx.phase == txNone && st.call.statement && st.call.mayChange() && st.call.script.RunsInSteps()
 }
 
 // rollbackReason is the error that later statements of the transaction report.

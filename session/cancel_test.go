@@ -49,6 +49,39 @@ func TestAStatementThatIgnoresTheCancelCostsItsConnection(t *testing.T) {
 	})
 }
 
+// A server that is cut between the statements as which it runs a change may be in their transaction
+// still, and answers every probe: what was sent behind it would be stored with nothing.
+func TestAChangeThatIsCutBetweenItsStepsCostsItsConnection(t *testing.T) {
+	for sql, costs := range map[string]bool{
+		"ALTER TABLE t ADD b INT DEFAULT f() -- SLOW 1h": true, "CREATE TABLE n AS PIVOT t ON a -- SLOW 1h": true,
+		"ALTER TABLE t ADD SLOW 1h": false, "UPDATE SLOW 1h": false, "SELECT SLOW 1h": false,
+	} {
+		for _, inTx := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, &fakeConn{})
+				if inTx {
+					must(t, r.handle.BeginTransaction(t.Context()))
+				}
+				ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+				defer stop()
+				_, err := r.handle.Execute(ctx, sql)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				synctest.Wait()
+				if costs && !inTx {
+					_, err = r.handle.Update(t.Context(), "INSERT INTO t VALUES (1)")
+					require.ErrorIs(t, err, backend.ErrSessionLost, sql)
+					require.NotContains(t, r.conn.Log(), "INSERT INTO t VALUES (1)")
+					require.ErrorContains(t, r.discarded(), "may be open", sql)
+				}
+				_ = r.handle.Close()
+				if !costs {
+					r.reused()
+				}
+			})
+		}
+	}
+}
+
 func TestAStatementThatEndsWithinTheBudgetSavesItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{ignoresCancel: true})
