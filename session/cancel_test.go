@@ -53,7 +53,7 @@ func TestAStatementThatIgnoresTheCancelCostsItsConnection(t *testing.T) {
 // still, and answers every probe: what was sent behind it would be stored with nothing.
 func TestAChangeThatIsCutBetweenItsStepsCostsItsConnection(t *testing.T) {
 	for sql, costs := range map[string]bool{
-		"ALTER TABLE t ADD b INT DEFAULT f() -- SLOW 1h": true, "CREATE TABLE n AS PIVOT t ON a -- SLOW 1h": true,
+		"ALTER TABLE t ADD b INT DEFAULT f() -- SLOW 1h": true, "CREATE TABLE n AS PIVOT t ON a -- SLOW 1h": true, "CALL p() -- SLOW 1h": true,
 		"ALTER TABLE t ADD SLOW 1h": false, "UPDATE SLOW 1h": false, "SELECT SLOW 1h": false,
 	} {
 		for _, inTx := range []bool{false, true} {

@@ -149,23 +149,21 @@ func (s Script) Effects() []Effect {
 
 // Atomic reports whether a server that refuses the text has done nothing of it:
 // it is one statement, and none that runs others.
-func (s Script) Atomic() bool {
-	if len(s.Statements) != 1 || s.SyntaxFault != "" || s.othersReadSeveral || s.Statements[0].RunsInSteps {
-		return false
-	}
-	switch s.Statements[0].Verb {
-	case "", "CALL", "EXEC", "EXECUTE", "DO", "DECLARE", "IMPORT", "EXPLAIN":
-		return false
-	default:
-		return !slices.Contains(s.Effects(), Effect{Kind: EffectPivotType})
-	}
+func (s Script) Atomic() bool { return len(s.Statements) == 1 && !s.RunsInSteps() }
+
+// RunsInSteps reports whether a server may run a statement of the text as several: it is known
+// to, runs what is not in the text, or is not understood.
+func (s Script) RunsInSteps() bool {
+	return s.SyntaxFault != "" || s.othersReadSeveral || slices.ContainsFunc(s.Statements, Statement.mayRunOthers)
 }
 
-// RunsInSteps reports whether a server may run a statement of the text as several.
-func (s Script) RunsInSteps() bool {
-	return slices.ContainsFunc(s.Statements, func(st Statement) bool {
+func (st Statement) mayRunOthers() bool {
+	switch st.Verb {
+	case "", "CALL", "EXEC", "EXECUTE", "DO", "DECLARE", "IMPORT", "EXPLAIN":
+		return true
+	default:
 		return st.RunsInSteps || slices.Contains(st.Effects, Effect{Kind: EffectPivotType})
-	})
+	}
 }
 
 // split cuts the tokens at the semicolons; empty statements are dropped.

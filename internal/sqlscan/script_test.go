@@ -239,10 +239,10 @@ func TestOnlyOneStatementThatRunsNoOthersIsAtomic(t *testing.T) {
 }
 
 func TestWhatDuckDBRunsAsSeveralStatementsIsKnown(t *testing.T) {
-	for _, sql := range []string{"ALTER TABLE t ADD b INT DEFAULT f()", "COPY FROM DATABASE a TO b", "CREATE TABLE n AS PIVOT t ON a", "SELECT 1; PIVOT t ON a", "PRAGMA import_database('x')"} {
+	for _, sql := range []string{"ALTER TABLE t ADD b INT DEFAULT f()", "COPY FROM DATABASE a TO b", "CREATE TABLE n AS PIVOT t ON a", "SELECT 1; PIVOT t ON a", "PRAGMA import_database('x')", "CALL p()", "EXECUTE q", "SELECT 1; CALL p()", "SELECT '"} {
 		require.True(t, Parse(sql).RunsInSteps(), sql)
 	}
-	for _, sql := range []string{"", "SELECT 1", "SELECT 1; SELECT 2", "ALTER TABLE t ADD b INT", "PIVOT t ON a IN (1)", "CALL p()"} {
+	for _, sql := range []string{"", "SELECT 1", "SELECT 1; SELECT 2", "ALTER TABLE t ADD b INT", "PIVOT t ON a IN (1)"} {
 		require.False(t, Parse(sql).RunsInSteps(), sql)
 	}
 }
