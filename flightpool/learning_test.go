@@ -2,11 +2,14 @@ package flightpool
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -70,4 +73,61 @@ func TestADeadlineTooShortToLearnAServerFailsOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What an open asks in place of a caller who was cut begins a transaction of the pool's own. Where the
+// server's answer does not say that none was begun, the connection is not lent: what others store would be in it.
+func TestAnOpenThatMayHaveLeftATransactionFails(t *testing.T) {
+	for name, answer := range map[string]error{
+		"a failure":        status.Error(codes.Internal, "internal server error"),
+		"a page":           status.Error(codes.Unimplemented, `transport: the server has answered with HTTP status 404 and content type "text/html": it speaks no gRPC there`),
+		"one that is open": status.Error(codes.InvalidArgument, "cannot start a transaction within a transaction"),
+	} {
+		for skip := range 2 { // the first that it begins, or the second
+			t.Run(fmt.Sprint(name, skip), func(t *testing.T) {
+				profile := testserver.Strict()
+				profile.IgnoreTxID = true
+				inBubble(t, profile, Config{MaxSize: 1, MinIdle: -1}, func(r *rig) {
+					hang := r.srv.Faults().Set(testserver.Fault{On: testserver.OnBegin, Do: testserver.Hang()})
+					ctx, stop := context.WithTimeout(r.Context(), time.Second)
+					defer stop()
+					h, err := r.pool.AcquireSession(ctx)
+					require.NoError(r, err)
+					_, err = h.Update(ctx, "SET colour = 'red'")
+					require.Error(r, err)
+					_ = h.Close()
+					time.Sleep(time.Minute) // until nothing is left of it
+					lost := r.srv.Faults().Set(testserver.Fault{On: testserver.OnBegin, After: true, Skip: skip, Times: 1, Do: func(context.Context, *testserver.FaultTarget) error { return answer }})
+					hang.Clear()
+					if _, err := r.pool.Update(r.Context(), "CREATE TABLE t (a BIGINT)"); err != nil { // the open has failed
+						r.exec("CREATE TABLE t (a BIGINT)")
+					}
+					r.exec("INSERT INTO t VALUES (1)")
+					require.Equal(r, 1, lost.Fired())
+					require.Zero(r, r.srv.Ledger().Snapshot().Transactions)
+					r.pool.EvictIdle()
+					require.Equal(r, "1", r.value(r.pool, "SELECT count(*) FROM t"))
+				})
+			})
+		}
+	}
+}
+
+// A server that does not answer that question costs one open, and not all that follow.
+func TestAQuestionWithoutAnAnswerCostsOneOpen(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1, MinIdle: -1}, func(r *rig) {
+		hang := r.srv.Faults().Set(testserver.Fault{On: testserver.OnBegin, Do: testserver.Hang()})
+		ctx, stop := context.WithTimeout(r.Context(), time.Second)
+		defer stop()
+		h, err := r.pool.AcquireSession(ctx)
+		require.NoError(r, err)
+		_, err = h.Update(ctx, "SET colour = 'red'")
+		require.Error(r, err)
+		_ = h.Close()
+		time.Sleep(time.Minute)
+		_, err = firstValue(r.Context(), r.pool, "SELECT 1")
+		require.Error(r, err)
+		require.Equal(r, "1", r.value(r.pool, "SELECT 1"))
+		require.Equal(r, 2, hang.Fired())
+	})
 }

@@ -316,6 +316,25 @@ func TestAnAnswerOfAnotherSessionIsNoAnswer(t *testing.T) {
 	}
 }
 
+// Nor is it where the session was prepared for all who borrow it, though the call itself has nothing to lose.
+func TestAnAnswerOfAnotherSessionThanThatOfOnConnectIsNone(t *testing.T) {
+	profile := testserver.Strict()
+	profile.SessionKey, profile.FreshCookie = testserver.ByCookie, true
+	inBubble(t, profile, Config{MaxSize: 1, HealthCheck: HealthCheck{Interval: -1}, DisableRetry: true, OnConnect: paint}, func(r *rig) {
+		require.Equal(r, "blue", r.value(r.pool, colour))
+		r.srv.Faults().EvictSessions()
+		_, err := firstValue(r.Context(), r.pool, "SELECT 1")
+		require.ErrorIs(r, err, backend.ErrSessionReplaced)
+		require.Equal(r, "blue", r.value(r.pool, colour))
+		s := r.session()
+		r.srv.Faults().EvictSessions()
+		_, err = firstValue(r.Context(), s, "SELECT 1")
+		require.ErrorIs(r, err, backend.ErrSessionReplaced)
+		_ = s.Close()
+		require.Equal(r, "blue", r.value(r.pool, colour))
+	})
+}
+
 // A session that the server puts in the place of a transaction's confirms its COMMIT, also where that
 // happens when the COMMIT is on its way.
 func TestACommitThatAnotherSessionConfirmsIsUnknown(t *testing.T) {

@@ -243,8 +243,8 @@ func (p *proof) compare(ctx context.Context, tx backend.TxID) error {
 }
 
 // answeredByOtherSession is not nil when the server has said with an answer that
-// another session gave it, and the handle had something to lose in its own. It costs no
-// round trip: the backend has noticed it, as Flight SQL's does by a changed cookie.
+// another session gave it, and the handle had something to lose in its own, or that was prepared.
+// It costs no round trip: the backend has noticed it, as Flight SQL's does by a changed cookie.
 // Before the proof is made, nothing is at risk and the new session is as good.
 func (s *SessionHandle) answeredByOtherSession() error {
 	if !errors.Is(s.conn.Lost(), backend.ErrSessionReplaced) {
@@ -252,7 +252,7 @@ func (s *SessionHandle) answeredByOtherSession() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.proof.state == proofUnknown {
+	if s.mu.proof.state == proofUnknown && s.kept == nil {
 		return nil
 	}
 	return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: errReplaced}

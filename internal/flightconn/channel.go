@@ -31,7 +31,7 @@ type channel struct {
 // Invoke is part of grpc.ClientConnInterface. Headers and trailers are looked at whether
 // the RPC has failed or not: a refusal may carry the cookie of a new session.
 func (ch *channel) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	ctx, rpc := track(ctx)
+	ctx, rpc := ch.track(ctx)
 	ctx, authorization := ch.id.addHeaders(ctx, rpc)
 	err := ch.cc.Invoke(ctx, method, args, reply, opts...)
 	rpc.returned.Store(true)
@@ -51,7 +51,7 @@ func (ch *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method 
 }
 
 func (ch *channel) newStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (*channelStream, error) {
-	ctx, rpc := track(ctx)
+	ctx, rpc := ch.track(ctx)
 	ctx, authorization := ch.id.addHeaders(ctx, rpc)
 	stream, err := ch.cc.NewStream(ctx, desc, method, opts...)
 	if err != nil {
@@ -80,11 +80,18 @@ func (ch *channel) get(ctx context.Context, ticket []byte, opts ...grpc.CallOpti
 	return stream, nil
 }
 
-// observeReply takes from a reply what the connection needs to know, and returns the
+// track is track for an RPC of the channel: what its reply gives is its connection's.
+func (ch *channel) track(ctx context.Context) (context.Context, *trackedRPC) {
+	ctx, rpc := track(ctx)
+	rpc.owner = ch.owner
+	return ctx, rpc
+}
+
+// observeReply takes from a reply what whoever reads it needs to know, and returns the
 // RPC's error. An RPC that names what another session does not have has not
 // done what its answer says.
 //
-// Cookies are kept and a renewed token becomes the credential (learnFromReply).
+// What the reply gives the connection it has when it comes (trackedRPC.learn).
 // A credential that was refused is remembered for the endpoint, so that the
 // next Open tells the source of it. A session that the server has replaced ends
 // the transport: what is lost with it is not known here, and the holder of the
@@ -94,7 +101,8 @@ func (ch *channel) get(ctx context.Context, ticket []byte, opts ...grpc.CallOpti
 // from the credential by now. header is what has come of headers since the last look.
 func (ch *channel) observeReply(rpc *trackedRPC, authorization string, err error) (header metadata.MD, _ error) {
 	err = withoutCredential(err, authorization)
-	header, trailer := rpc.takeReply()
+	header = rpc.takeHeader()
+	rpc.learn(nil)
 	if ch.owner == nil {
 		return header, err
 	}
@@ -102,12 +110,11 @@ func (ch *channel) observeReply(rpc *trackedRPC, authorization string, err error
 		rejected := authorization // only here it is kept
 		ch.owner.endpoint.rejectedAuthorization.Store(&rejected)
 	}
-	for _, md := range [...]metadata.MD{header, trailer} {
-		if ch.id.learnFromReply(rpc, md) {
-			ch.owner.transport.markReplaced()
-		}
+	if !errors.Is(ch.owner.Lost(), backend.ErrSessionReplaced) {
+		return header, err
 	}
-	if rpc.info != nil && rpc.info.needsSession && errors.Is(ch.owner.Lost(), backend.ErrSessionReplaced) {
+	ch.owner.transport.callOnLost()
+	if rpc.info != nil && rpc.info.needsSession {
 		return header, backend.ErrSessionReplaced
 	}
 	return header, err
@@ -248,6 +255,26 @@ func (id *identity) credential() Credential {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.mu.credential
+}
+
+// learn gives the connection what the headers that have come, and then trailer, have of its
+// identity: cookies, and a token in place of the last one.
+//
+// INVARIANT: it has that in the order in which it comes, before whoever reads the reply looks, and
+// of a reply that nobody reads to its end, too: the server knows the last token alone. With gRPC's
+// client it has the headers once something follows them: the server may disown the RPC until then.
+func (r *trackedRPC) learn(trailer metadata.MD) {
+	if r.owner == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, md := range [...]metadata.MD{r.mu.unlearned, trailer} {
+		if r.owner.id.learnFromReply(r, md) {
+			r.owner.transport.recordReplaced()
+		}
+	}
+	r.mu.unlearned = nil
 }
 
 // learnFromReply takes from a reply what the server gives: its cookies, and a

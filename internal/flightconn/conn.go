@@ -89,14 +89,14 @@ func (c *Conn) OnLost(f func(reason error)) { c.transport.setOnLost(f) }
 // markLost records why the transport ended. Only the first reason counts. It
 // may be called from any goroutine, any number of times.
 func (e *transport) markLost(err error) {
-	if e.lost.CompareAndSwap(nil, &err) {
-		e.callOnLost()
-	}
+	e.lost.CompareAndSwap(nil, &err)
+	e.callOnLost()
 }
 
-// markReplaced is markLost for a session that the server has replaced. It is added to
-// another reason that came before: a reply may tell it after the GOAWAY.
-func (e *transport) markReplaced() {
+// recordReplaced is markLost for a session that the server has replaced. It is added to
+// another reason that came before: a reply may tell it after the GOAWAY. It is called
+// under a lock of the transport's, so that callOnLost is for others to call.
+func (e *transport) recordReplaced() {
 	for {
 		p, reason := e.lost.Load(), backend.ErrSessionReplaced
 		if p != nil && errors.Is(*p, backend.ErrSessionReplaced) {
@@ -106,7 +106,6 @@ func (e *transport) markReplaced() {
 			reason = fmt.Errorf("%w; %w", reason, *p)
 		}
 		if e.lost.CompareAndSwap(p, &reason) {
-			e.callOnLost()
 			return
 		}
 	}
@@ -131,7 +130,7 @@ func (e *transport) callOnLost() {
 }
 
 // Lost is nil until the transport has ended. The reason changes after that by
-// markReplaced alone.
+// recordReplaced alone.
 func (e *transport) Lost() error {
 	if p := e.lost.Load(); p != nil {
 		return *p
@@ -210,12 +209,12 @@ func StillClosing(err error) (closed <-chan struct{}) {
 }
 
 // hasOwnSession reports whether what names the session is this connection's alone, and outlives
-// its transport: the token of a handshake, a cookie or a header. A token that all connections
-// show may name the session of all.
+// its transport: the token of a handshake or of a reply, a cookie or a header. A token that all
+// connections show may name the session of all.
 func (c *Conn) hasOwnSession() bool {
 	cfg := c.cfg()
 	byHandshake := cfg.Basic != nil && c.id.credential().Header != basicAuth(cfg.Basic.User, cfg.Basic.Password)
-	return byHandshake || cfg.SessionHeader != "" || c.id.hasSessionCookie()
+	return byHandshake || cfg.SessionHeader != "" || c.id.hasOwnNameOfSession()
 }
 
 // closeSession tells the server that the session is over, once the endpoint is

@@ -56,6 +56,7 @@ type identity struct {
 	mu struct { // guards the fields below
 		sync.Mutex
 		credential  Credential
+		renewed     bool              // it is of a reply
 		sessions    map[string]string // cookies that name the session
 		established bool              // the connection is open: what the server changes now is a loss
 	}
@@ -109,7 +110,7 @@ func withoutCredential(err error, authorization string) error {
 
 func (id *identity) setCredential(c Credential) {
 	id.mu.Lock()
-	id.mu.credential = c
+	id.mu.credential, id.mu.renewed = c, false
 	id.mu.Unlock()
 }
 
@@ -122,14 +123,15 @@ func (id *identity) markEstablished() {
 
 // replaceToken makes a token that the server gave the credential, for a
 // connection that has one. A connection without one presents none, whatever the
-// server offers. The expiry is that which the token names, and stays where it names none.
+// server offers, and what cannot be sent is no token. The expiry is that which the token
+// names, and stays where it names none.
 func (id *identity) replaceToken(header string) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.mu.credential.Header == "" || id.mu.credential.Header == header {
+	if id.mu.credential.Header == "" || id.mu.credential.Header == header || !isHeaderValue(header) {
 		return
 	}
-	id.mu.credential.Header = header
+	id.mu.credential.Header, id.mu.renewed = header, true
 	id.replacementEnds.Store(0)
 	if at := JWTExpiry(header); !at.IsZero() {
 		if id.mu.credential.Expires = at; id.mu.established {
@@ -138,11 +140,12 @@ func (id *identity) replaceToken(header string) {
 	}
 }
 
-// hasSessionCookie reports whether the server has given a cookie that names the session.
-func (id *identity) hasSessionCookie() bool {
+// hasOwnNameOfSession reports whether the server has given the connection, in replies, what names a
+// session: a cookie of that name, or a token.
+func (id *identity) hasOwnNameOfSession() bool {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	return len(id.mu.sessions) > 0
+	return len(id.mu.sessions) > 0 || id.mu.renewed
 }
 
 // sessionReplaced compares the cookies that name the session with those of before.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
@@ -188,4 +189,127 @@ func TestOfSeveralTokensTheFirstIsTaken(t *testing.T) {
 		require.NoError(b, c.Ping(b.Context()))
 		require.Equal(b, []string{"Bearer first"}, got.Get("authorization"))
 	}, func(cfg *Config) { cfg.Authorization = bearer("Bearer mine") })
+}
+
+// repliesServer gives rows with trailers of the test's choice, keeps what authorization it was shown last, and
+// gives another with the next answer to a ping if it is told to.
+type repliesServer struct {
+	mu       sync.Mutex
+	trailers metadata.MD
+	next     string
+	shown    string
+}
+
+func (r *repliesServer) fake() *fake {
+	return &fake{
+		info: func(ctx context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			md, _ := metadata.FromIncomingContext(ctx)
+			r.shown = strings.Join(md.Get("authorization"), ",")
+			if r.next != "" {
+				_ = grpc.SetHeader(ctx, metadata.Pairs("authorization", r.next, "set-cookie", "session=1"))
+			}
+			return infoOf(answer(int64Schema, "0"))(ctx, d)
+		},
+		get: func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+			r.mu.Lock()
+			s.SetTrailer(r.trailers)
+			r.mu.Unlock()
+			return sendBatches(s, 3)
+		},
+	}
+}
+
+// ping has the server give a token, if any, and returns the one that it was shown.
+func (r *repliesServer) ping(b *bubble, c *Conn, next string) string {
+	r.mu.Lock()
+	r.next = next
+	r.mu.Unlock()
+	require.NoError(b, c.Ping(b.Context()))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.shown
+}
+
+// Which of two tokens is the later one the server knows by when it gave them, not by when somebody reads.
+func TestTheTokenThatCameLastIsPresented(t *testing.T) {
+	for name, transport := range transports {
+		t.Run(name, func(t *testing.T) {
+			r := &repliesServer{trailers: metadata.Pairs("authorization", "Bearer 1")}
+			inBubble(t, r.fake(), func(b *bubble) {
+				c := b.open()
+				s, err := c.Query(b.Context(), "q", backend.Call{})
+				require.NoError(b, err)
+				synctest.Wait() // all of the result has come
+				require.Equal(b, "Bearer 1", r.ping(b, c, "Bearer 2"))
+				require.Equal(b, upTo(3), values(b, s))
+				require.Equal(b, "Bearer 2", r.ping(b, c, ""))
+			}, transport, func(cfg *Config) { cfg.Authorization = bearer("Bearer mine") })
+		})
+	}
+}
+
+// What came with the end of a result counts, also if nobody has read as far.
+func TestWhatComesWithAnUnreadEndCounts(t *testing.T) {
+	for name, transport := range transports {
+		t.Run(name, func(t *testing.T) {
+			r := &repliesServer{next: "Bearer 0", trailers: metadata.Pairs("authorization", "Bearer 1", "set-cookie", "session=2")}
+			inBubble(t, r.fake(), func(b *bubble) {
+				c := b.open()
+				told := make(chan error, 1)
+				c.OnLost(func(err error) { told <- err })
+				r.mu.Lock()
+				r.next = ""
+				r.mu.Unlock()
+				s, err := c.Query(b.Context(), "q", backend.Call{})
+				require.NoError(b, err)
+				synctest.Wait()
+				s.Close()
+				require.Equal(b, "Bearer 1", c.id.credential().Header)
+				require.ErrorIs(b, c.Lost(), backend.ErrSessionReplaced)
+				require.NoError(b, c.Close())
+				require.ErrorIs(b, <-told, backend.ErrSessionReplaced)
+			}, transport, func(cfg *Config) { cfg.Authorization, cfg.CloseTimeout = bearer("Bearer mine"), -1 })
+		})
+	}
+}
+
+// A token that no header can have would end every later call.
+func TestATokenThatCannotBeSentIsNotTaken(t *testing.T) {
+	id := &identity{}
+	id.setCredential(Credential{Header: "Bearer mine"})
+	for _, bad := range []string{"", "Bearer \x00", "Bearer é", "Bearer a\r\nb"} {
+		id.learnFromReply(t.Context(), metadata.Pairs("authorization", bad))
+		require.Equal(t, "Bearer mine", id.credential().Header, "%q", bad)
+	}
+}
+
+// A server that answers the first round trip with a token of the connection's own binds the session to that: it is ended where the
+// open fails.
+func TestTheSessionOfATokenInAReplyEndsWithAnOpenThatFails(t *testing.T) {
+	for _, next := range []string{"", "Bearer mine", "Bearer own"} {
+		closed, f := "", &fake{}
+		f.info = func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+			if next != "" {
+				_ = grpc.SetHeader(ctx, metadata.Pairs("authorization", next))
+			}
+			return nil, status.Error(codes.InvalidArgument, "no such probe")
+		}
+		f.action = func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+			md, _ := metadata.FromIncomingContext(s.Context())
+			closed = a.GetType() + " " + strings.Join(md.Get("authorization"), ",")
+			return s.Send(&pb.Result{})
+		}
+		inBubble(t, f, func(b *bubble) {
+			_, err := b.endpoint.Open(b.Context())
+			require.ErrorContains(b, err, "no such probe")
+			synctest.Wait()
+			if next == "Bearer own" {
+				require.Equal(b, "CloseSession Bearer own", closed)
+			} else {
+				require.Empty(b, closed, "%q", next)
+			}
+		}, func(cfg *Config) { cfg.Authorization, cfg.ProbeSQL = bearer("Bearer mine"), "SELECT 1" })
+	}
 }

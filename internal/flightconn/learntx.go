@@ -21,15 +21,17 @@ import (
 //
 // The question takes up to six round trips. Where ctx ends first, the next Open asks
 // it (learnCutTxIDs): callers with short deadlines would fail for ever.
-func (c *Conn) RejectsUnknownTx(ctx context.Context) (bool, error) {
-	trusted, err := c.askTxIDs(ctx)
-	if err != nil && ctx.Err() != nil {
-		c.endpoint.capabilities.txIDsCut.Store(true)
-	}
-	return trusted, err
+func (c *Conn) RejectsUnknownTx(ctx context.Context) (trusted bool, err error) {
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			c.endpoint.capabilities.txIDsCut.Store(true)
+		}
+	}()
+	return c.rejectsUnknownTx(ctx)
 }
 
-func (c *Conn) askTxIDs(ctx context.Context) (trusted bool, err error) {
+// rejectsUnknownTx is RejectsUnknownTx, and leaves nothing for the next Open to ask.
+func (c *Conn) rejectsUnknownTx(ctx context.Context) (trusted bool, err error) {
 	capabilities := &c.endpoint.capabilities
 	if known := capabilities.txIDs.Load(); known != txIDsUnknown || capabilities.transactions.isMissing() {
 		return known == txIDsChecked, nil
@@ -62,16 +64,24 @@ func (c *Conn) askTxIDs(ctx context.Context) (trusted bool, err error) {
 
 // learnCutTxIDs learns what RejectsUnknownTx reports on a connection that is being opened,
 // if a caller's context has cut that before. It is tried once for each time: an open that
-// fails by it, since a transaction of its own may be open, is followed by one that does not ask.
+// fails by it, since a transaction of its own may be open or no answer comes, is followed by one
+// that does not.
+//
+// INVARIANT: a connection is lent only where that question has left no transaction, of which
+// nobody would have the id, and which would take in what borrowers store.
 func (c *Conn) learnCutTxIDs(ctx context.Context) error {
 	if !c.endpoint.capabilities.txIDsCut.CompareAndSwap(true, false) {
 		return nil
 	}
-	_, err := c.askTxIDs(ctx)
-	if err != nil && backend.FaultIn(err).KeepsConn() {
+	_, err := c.rejectsUnknownTx(ctx)
+	switch {
+	case err == nil, !backend.FaultIn(err).KeepsConn():
+		return err
+	case effect.Of(effect.Begin, err) == effect.Refused:
 		return nil
+	default:
+		return (&rpcCall{conn: c, op: "Open", caller: ctx}).ownTxLost(err)
 	}
-	return err
 }
 
 // RepeatsQueries is part of backend.QueryRepeater. Nothing shows without an
@@ -208,7 +218,7 @@ func (r *rpcCall) takesTx(ctx context.Context) bool {
 // ownTxLost makes the error by which the session is given up.
 func (r *rpcCall) ownTxLost(why error) error {
 	e := &backend.Error{Op: r.op, Stage: backend.StageExecute, Fault: backend.FaultSession, Target: r.conn.target(), Ctx: r.caller.Err()}
-	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, could not be rolled back: %w", backend.ErrSessionLost, why)
+	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, may be open: %w", backend.ErrSessionLost, why)
 	return e
 }
 

@@ -46,6 +46,7 @@ type trackedRPC struct {
 	context.Context  //nolint:containedctx // it is one, with a value more
 	tracker          *sendTracker
 	info             *callInfo // of its call; nil: none
+	owner            *Conn     // on whose transport it is; nil: on nobody's
 	authorization    string    // of a handshake, in place of the credential
 	sendCounted      atomic.Bool
 	beginCounted     atomic.Bool // counted as begun
@@ -62,7 +63,8 @@ type trackedRPC struct {
 
 	mu struct {
 		sync.Mutex
-		header, trailer metadata.MD // what has come and was not taken
+		header    metadata.MD // that have come and were not taken
+		unlearned metadata.MD // of which the connection has nothing yet
 	}
 }
 
@@ -213,7 +215,7 @@ func (r *trackedRPC) Sent() {
 // Disowned is part of grpcconn.Observer. It takes back what the sending has counted, and what
 // came with it, which is of nobody.
 func (r *trackedRPC) Disowned() {
-	r.takeReply()
+	r.setHeader(nil)
 	r.trailed.Store(false)
 	r.ended.Store(nil)
 	if r.sendCounted.Swap(false) {
@@ -224,13 +226,16 @@ func (r *trackedRPC) Disowned() {
 
 // Header is part of grpcconn.Observer.
 func (r *trackedRPC) Header(md metadata.MD) {
-	r.setReply(md, nil)
+	r.setHeader(md)
+	if r.owner != nil && r.owner.transport.grpc == nil { // which may send the RPC again
+		r.learn(nil)
+	}
 	r.countAnswer()
 }
 
 // Trailer is part of grpcconn.Observer.
 func (r *trackedRPC) Trailer(md metadata.MD) {
-	r.setReply(nil, md)
+	r.learn(md)
 	r.trailed.Store(true)
 	r.countAnswer()
 	r.setState(rpcEnded)
@@ -268,24 +273,18 @@ func (r *trackedRPC) setState(state int32) {
 	}
 }
 
-// setReply keeps the headers or the trailers that have come. gRPC tells of headers before
-// it delivers the first message, and of trailers before the end.
-func (r *trackedRPC) setReply(header, trailer metadata.MD) {
+// setHeader keeps the headers that have come. gRPC tells of them before it delivers the first
+// message.
+func (r *trackedRPC) setHeader(md metadata.MD) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if header != nil {
-		r.mu.header = header
-	}
-	if trailer != nil {
-		r.mu.trailer = trailer
-	}
+	r.mu.header, r.mu.unlearned = md, md
 }
 
-// takeReply returns what has come of headers and trailers since it was called last.
-func (r *trackedRPC) takeReply() (header, trailer metadata.MD) {
+// takeHeader returns the headers that have come since it was called last.
+func (r *trackedRPC) takeHeader() (header metadata.MD) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	header, trailer = r.mu.header, r.mu.trailer
-	r.mu.header, r.mu.trailer = nil, nil
-	return header, trailer
+	header, r.mu.header = r.mu.header, nil
+	return header
 }
