@@ -198,6 +198,7 @@ type repliesServer struct {
 	trailers metadata.MD
 	next     string
 	shown    string
+	end      chan struct{} // of the results, once it is closed
 }
 
 func (r *repliesServer) fake() *fake {
@@ -215,7 +216,9 @@ func (r *repliesServer) fake() *fake {
 		get: func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
 			r.mu.Lock()
 			s.SetTrailer(r.trailers)
+			end := r.end
 			r.mu.Unlock()
+			defer func() { <-end }()
 			return sendBatches(s, 3)
 		},
 	}
@@ -239,8 +242,10 @@ func TestTheTokenThatCameLastIsPresented(t *testing.T) {
 			r := &repliesServer{trailers: metadata.Pairs("authorization", "Bearer 1")}
 			inBubble(t, r.fake(), func(b *bubble) {
 				c := b.open()
+				r.end = make(chan struct{})
 				s, err := c.Query(b.Context(), "q", backend.Call{})
 				require.NoError(b, err)
+				close(r.end)
 				synctest.Wait() // all of the result has come
 				require.Equal(b, "Bearer 1", r.ping(b, c, "Bearer 2"))
 				require.Equal(b, upTo(3), values(b, s))
@@ -260,10 +265,11 @@ func TestWhatComesWithAnUnreadEndCounts(t *testing.T) {
 				told := make(chan error, 1)
 				c.OnLost(func(err error) { told <- err })
 				r.mu.Lock()
-				r.next = ""
+				r.next, r.end = "", make(chan struct{})
 				r.mu.Unlock()
 				s, err := c.Query(b.Context(), "q", backend.Call{})
 				require.NoError(b, err)
+				close(r.end)
 				synctest.Wait()
 				s.Close()
 				require.Equal(b, "Bearer 1", c.id.credential().Header)
