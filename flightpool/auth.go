@@ -59,8 +59,8 @@ func BasicHeader(user, password string) Auth {
 // all connections of the pool, and of other processes, one session then, and
 // nothing in their answers tells. A cancel that such a server carries out for a
 // whole session (GizmoSQL's) stops the statements of other callers, a setting or
-// transaction of one is seen by all, and connections that come after one that
-// broke find what was left. Use BasicAuth there, which makes a session for each
+// transaction of one is seen by all, a connection that is closed may end the session
+// of all, and connections that come after one that broke find what was left. Use BasicAuth there, which makes a session for each
 // connection, or MaxSize 1.
 func BearerAuth(token string) Auth {
 	return Auth{headerAuth{kind: "bearer", value: newSecret("Bearer " + token), check: func(value string) error {
