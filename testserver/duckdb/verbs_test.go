@@ -86,10 +86,13 @@ type startEngine struct{ *Engine }
 
 func (e startEngine) Open(ctx context.Context) (engine.Session, error) {
 	s, err := e.Engine.Open(ctx)
-	if err == nil {
-		_, err = s.Update(ctx, atStart, nil)
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	if _, err = s.Update(ctx, atStart, nil); err != nil { // the pool may end an open
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // inSession are the queries that show what a session has of its own.
