@@ -273,6 +273,7 @@ func TestALeakIsReportedWhileCloseWaitsForIt(t *testing.T) {
 // A caller whose goroutine its own hook ends before it waits has given up.
 func TestACallerWhomItsHookEndsHasGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
+		f.dial = time.Second // else it may be served before
 		r := f.pool(t, func(c *config) { c.MaxSize, c.Hooks.WaitStart = 1, runtime.Goexit })
 		go func() { _, _ = r.Acquire(t.Context()) }()
 		synctest.Wait()
