@@ -75,6 +75,21 @@ func TestADeadlineTooShortToLearnAServerFailsOnce(t *testing.T) {
 	}
 }
 
+// cutLearning has a caller's deadline cut the question how the server treats transactions, and waits until
+// nothing is left of it. The server does not begin a transaction until what it returns is cleared.
+func cutLearning(r *rig) *testserver.SetFault {
+	hang := r.srv.Faults().Set(testserver.Fault{On: testserver.OnBegin, Do: testserver.Hang()})
+	ctx, stop := context.WithTimeout(r.Context(), time.Second)
+	defer stop()
+	h, err := r.pool.AcquireSession(ctx)
+	require.NoError(r, err)
+	_, err = h.Update(ctx, "SET colour = 'red'")
+	require.Error(r, err)
+	_ = h.Close()
+	time.Sleep(time.Minute)
+	return hang
+}
+
 // What an open asks in place of a caller who was cut begins a transaction of the pool's own. Where the
 // server's answer does not say that none was begun, the connection is not lent: what others store would be in it.
 func TestAnOpenThatMayHaveLeftATransactionFails(t *testing.T) {
@@ -88,15 +103,7 @@ func TestAnOpenThatMayHaveLeftATransactionFails(t *testing.T) {
 				profile := testserver.Strict()
 				profile.IgnoreTxID = true
 				inBubble(t, profile, Config{MaxSize: 1, MinIdle: -1}, func(r *rig) {
-					hang := r.srv.Faults().Set(testserver.Fault{On: testserver.OnBegin, Do: testserver.Hang()})
-					ctx, stop := context.WithTimeout(r.Context(), time.Second)
-					defer stop()
-					h, err := r.pool.AcquireSession(ctx)
-					require.NoError(r, err)
-					_, err = h.Update(ctx, "SET colour = 'red'")
-					require.Error(r, err)
-					_ = h.Close()
-					time.Sleep(time.Minute) // until nothing is left of it
+					hang := cutLearning(r)
 					lost := r.srv.Faults().Set(testserver.Fault{On: testserver.OnBegin, After: true, Skip: skip, Times: 1, Do: func(context.Context, *testserver.FaultTarget) error { return answer }})
 					hang.Clear()
 					if _, err := r.pool.Update(r.Context(), "CREATE TABLE t (a BIGINT)"); err != nil { // the open has failed
@@ -116,16 +123,8 @@ func TestAnOpenThatMayHaveLeftATransactionFails(t *testing.T) {
 // A server that does not answer that question costs one open, and not all that follow.
 func TestAQuestionWithoutAnAnswerCostsOneOpen(t *testing.T) {
 	inBubble(t, testserver.Strict(), Config{MaxSize: 1, MinIdle: -1}, func(r *rig) {
-		hang := r.srv.Faults().Set(testserver.Fault{On: testserver.OnBegin, Do: testserver.Hang()})
-		ctx, stop := context.WithTimeout(r.Context(), time.Second)
-		defer stop()
-		h, err := r.pool.AcquireSession(ctx)
-		require.NoError(r, err)
-		_, err = h.Update(ctx, "SET colour = 'red'")
-		require.Error(r, err)
-		_ = h.Close()
-		time.Sleep(time.Minute)
-		_, err = firstValue(r.Context(), r.pool, "SELECT 1")
+		hang := cutLearning(r)
+		_, err := firstValue(r.Context(), r.pool, "SELECT 1")
 		require.Error(r, err)
 		require.Equal(r, "1", r.value(r.pool, "SELECT 1"))
 		require.Equal(r, 2, hang.Fired())
