@@ -37,9 +37,38 @@ func (s *session) change(ctx context.Context, v *view, st *parsed, row []any) (i
 			}
 		}
 		return int64(len(values)), v.insert(t, values)
+	case "ALTER":
+		return 0, addColumn(v, t, st, row)
 	default: // DELETE, UPDATE
 		return rewrite(v, t, st, row)
 	}
+}
+
+// insertReturning is an INSERT whose result is a column of what it has stored.
+func (s *session) insertReturning(ctx context.Context, st *parsed, rows [][]any) (array.RecordReader, error) {
+	t, err := s.find(s.view(), st.name)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := s.rowSchema(st, s.view())
+	if err != nil {
+		return nil, err
+	}
+	column, _ := t.column(st.returning)
+	var values [][]any
+	for _, row := range rows {
+		for _, items := range st.rows {
+			stored, err := t.typed(st.into, items, row)
+			if err != nil {
+				return nil, err
+			}
+			values = append(values, stored[column:column+1])
+		}
+	}
+	if _, err := s.updateRows(ctx, st, rows); err != nil {
+		return nil, err
+	}
+	return fromRows(ctx, schema, values), nil
 }
 
 // rewrite deletes or updates the rows that fit.

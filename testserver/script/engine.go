@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -27,8 +28,9 @@ import (
 //	SELECT * | count(*) FROM t [WHERE c = v]
 //	SELECT current_setting('name') | SHOW name | SELECT current_database(), current_schema()
 //	CREATE [TEMP] TABLE [IF NOT EXISTS] t (c BIGINT PRIMARY KEY, ...) | AS SELECT ...
-//	INSERT INTO t [(c, ...)] VALUES (...)    UPDATE t SET c = v [WHERE c = v]
-//	DELETE FROM t [WHERE c = v]              DROP TABLE [IF EXISTS] t
+//	INSERT INTO t [(c, ...)] VALUES (...) [RETURNING c]
+//	UPDATE t SET c = v [WHERE c = v]         DELETE FROM t [WHERE c = v]
+//	ALTER TABLE t ADD COLUMN c BIGINT DEFAULT v    DROP TABLE [IF EXISTS] t
 //	CREATE SCHEMA s    USE [c.]s    SET [SESSION] name = v    RESET [SESSION] name
 //	BEGIN    COMMIT    ROLLBACK [TO s]    SAVEPOINT s    RELEASE s
 //
@@ -44,6 +46,7 @@ type Engine struct {
 	schemas   map[namespace]struct{}
 	answers   []answer
 	settings  map[string]serverSetting
+	pause     time.Duration // between the statements as which an ALTER TABLE is run
 }
 
 // serverSetting is a setting of the whole server.
@@ -74,6 +77,15 @@ func (s *Engine) ServerSetting(name, value, byDefault string) {
 		s.settings = map[string]serverSetting{}
 	}
 	s.settings[name] = serverSetting{value, byDefault}
+}
+
+// PauseBetweenSteps has an ALTER TABLE take so long between the statements as which it is run outside
+// of transactions: the begin of one, the change, the commit. As on servers that run it so, one that fails
+// or is cut leaves the transaction open.
+func (s *Engine) PauseBetweenSteps(pause time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pause = pause
 }
 
 // changeSetting gives a setting of the whole server another value, nil its default. It reports

@@ -22,6 +22,9 @@ func (p *parser) statement() *parsed {
 		for more := true; more; more = p.Accept(",") {
 			st.rows = append(st.rows, p.tuple())
 		}
+		if p.Accept("RETURNING") {
+			st.returning = p.Ident()
+		}
 	case "UPDATE":
 		st.name = p.Ident()
 		p.Expect("SET")
@@ -35,6 +38,8 @@ func (p *parser) statement() *parsed {
 		p.whereClause(st)
 	case "CREATE":
 		p.creation(st)
+	case "ALTER":
+		p.addition(st)
 	case "DROP":
 		p.Expect("TABLE")
 		st.lenient = p.Accept("IF", "EXISTS")

@@ -14,20 +14,21 @@ type parsed struct {
 	verb string // the first word, in capitals; "CREATE TABLE" and the like in full
 	name string // of a table, schema, setting or savepoint
 
-	items   []item   // SELECT without FROM; for UPDATE the new value
-	source  string   // SELECT ... FROM: "table", "generate" or "endless"
-	args    []item   // of source
-	count   bool     // SELECT count(*)
-	where   *equals  // WHERE column = value
-	set     string   // UPDATE: the column
-	rows    [][]item // INSERT
-	into    []string // INSERT: columns, nil for all
-	as      *parsed  // CREATE TABLE ... AS
-	temp    bool
-	own     bool // SET SESSION, RESET SESSION
-	lenient bool // IF EXISTS, IF NOT EXISTS
-	columns []arrow.Field
-	key     int // column of the primary key, -1 if there is none
+	items     []item   // SELECT without FROM; for UPDATE the new value
+	source    string   // SELECT ... FROM: "table", "generate" or "endless"
+	args      []item   // of source
+	count     bool     // SELECT count(*)
+	where     *equals  // WHERE column = value
+	set       string   // UPDATE: the column
+	rows      [][]item // INSERT
+	into      []string // INSERT: columns, nil for all
+	returning string   // INSERT: the column of its result, empty for none
+	as        *parsed  // CREATE TABLE ... AS
+	temp      bool
+	own       bool          // SET SESSION, RESET SESSION
+	lenient   bool          // IF EXISTS, IF NOT EXISTS
+	columns   []arrow.Field // of a new table; the one that ALTER TABLE adds, whose value is the item
+	key       int           // column of the primary key, -1 if there is none
 
 	params int // how many parameters it has
 }

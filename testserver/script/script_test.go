@@ -131,6 +131,7 @@ func TestItRefusesWhatItDoesNotKnowAndNeverPanics(t *testing.T) {
 		"SELECT * FROM generate(1,2,3)", "SELECT sleep('soon')", "SELECT sleep()", "SELECT ?", "SELECT $0", "SELECT $99999999", "SELECT $",
 		"INSERT INTO t VALUES", "INSERT INTO t VALUES (1", "INSERT INTO t VALUES ('x')", "INSERT INTO t VALUES (?)", "INSERT INTO nosuch VALUES (1)",
 		"CREATE", "CREATE TABLE", "CREATE TABLE t (a BIGINT)", "CREATE TABLE x (a BLOB)", "CREATE TABLE x AS", "UPDATE t SET z = 1", "UPDATE t",
+		"INSERT INTO t VALUES (1) RETURNING", "INSERT INTO t VALUES (1) RETURNING z", "ALTER TABLE t", "ALTER TABLE t ADD COLUMN b BLOB DEFAULT 1", "ALTER TABLE t ADD COLUMN b BIGINT",
 		"DELETE", "DROP TABLE nosuch", "USE nosuch", "SET", "SET a", "RELEASE nosuch", "ROLLBACK TO nosuch", "COMMIT", "ROLLBACK", "\x00", "SELECT '\xff", "é",
 	} {
 		_, err := s.Update(t.Context(), sql, nil)
@@ -146,6 +147,50 @@ func TestItRefusesWhatItDoesNotKnowAndNeverPanics(t *testing.T) {
 	r, err := s.Query(t.Context(), "SELECT ? AS x", empty)
 	require.NoError(t, err)
 	r.Release()
+}
+
+func TestAnInsertCanReturnWhatItHasStored(t *testing.T) {
+	s := session(t, script.New())
+	must(t, s, "CREATE TABLE t (a BIGINT PRIMARY KEY, b VARCHAR)")
+	require.Equal(t, [][]string{{"one"}, {"two"}}, rowsOf(t, s, "INSERT INTO t VALUES (1, 'one'), (2, 'two') RETURNING b"))
+	n, err := s.Update(t.Context(), "INSERT INTO t (a) VALUES (?) RETURNING a", batch("a", 3, 4))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, n)
+	_, err = tryRows(t.Context(), s, "INSERT INTO t VALUES (4, 'four') RETURNING b")
+	require.ErrorContains(t, err, "duplicate key")
+	require.Equal(t, [][]string{{"4"}}, rowsOf(t, s, "SELECT count(*) FROM t"))
+}
+
+func TestAnAlterTableIsRunInSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := script.New()
+		s, other := session(t, db), session(t, db)
+		must(t, s, "CREATE TABLE t (a BIGINT)")
+		must(t, s, "INSERT INTO t VALUES (1)")
+		db.PauseBetweenSteps(time.Second)
+		must(t, s, "ALTER TABLE t ADD COLUMN b BIGINT DEFAULT 2")
+		require.Equal(t, [][]string{{"1", "2"}}, rowsOf(t, other, "SELECT * FROM t"))
+		require.False(t, s.InTx())
+		for _, limit := range []time.Duration{time.Second / 2, 3 * time.Second / 2} { // before the change and behind it
+			ctx, stop := context.WithTimeout(t.Context(), limit)
+			_, err := s.Update(ctx, "ALTER TABLE t ADD COLUMN c BIGINT DEFAULT 3", nil)
+			stop()
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.True(t, s.InTx())
+			require.Equal(t, [][]string{{"1", "2"}}, rowsOf(t, other, "SELECT * FROM t"))
+			must(t, s, "ROLLBACK")
+		}
+		_, err := s.Update(t.Context(), "ALTER TABLE t ADD COLUMN b BIGINT DEFAULT 2", nil)
+		require.ErrorContains(t, err, "already exists")
+		_, err = s.Update(t.Context(), "INSERT INTO t VALUES (2, 2)", nil)
+		require.ErrorContains(t, err, "aborted")
+		must(t, s, "ROLLBACK")
+		must(t, s, "BEGIN")
+		must(t, s, "ALTER TABLE t ADD COLUMN c BIGINT DEFAULT 3")
+		require.True(t, s.InTx())
+		must(t, s, "COMMIT")
+		require.Equal(t, [][]string{{"1", "2", "3"}}, rowsOf(t, other, "SELECT * FROM t"))
+	})
 }
 
 func TestItTransactionsSeeTheirSnapshotAndConflict(t *testing.T) {

@@ -21,7 +21,9 @@ const batchRows = 1024
 var countSchema = arrow.NewSchema([]arrow.Field{{Name: "count", Type: arrow.PrimitiveTypes.Int64}}, nil)
 var numberSchema = arrow.NewSchema([]arrow.Field{{Name: "i", Type: arrow.PrimitiveTypes.Int64}}, nil)
 
-func (st *parsed) hasRows() bool { return st.verb == "SELECT" || st.verb == "SHOW" }
+func (st *parsed) hasRows() bool {
+	return st.verb == "SELECT" || st.verb == "SHOW" || st.returning != ""
+}
 
 // bindings returns the values of the parameters, one row for each run.
 func bindings(st *parsed, params arrow.RecordBatch) ([][]any, error) {
@@ -66,6 +68,16 @@ func (s *session) rowSchema(st *parsed, v *view) (*arrow.Schema, error) {
 		return textSchema(st.name), nil
 	case st.count:
 		return countSchema, nil
+	case st.returning != "":
+		t, err := s.find(v, st.name)
+		if err != nil {
+			return nil, err
+		}
+		c, err := t.column(st.returning)
+		if err != nil {
+			return nil, err
+		}
+		return arrow.NewSchema([]arrow.Field{t.columns.Field(c)}, nil), nil
 	case st.source == "generate" || st.source == "endless":
 		return numberSchema, nil
 	case st.source == "table":

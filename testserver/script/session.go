@@ -64,6 +64,9 @@ func (s *session) Query(ctx context.Context, sql string, params arrow.RecordBatc
 	if s.tx != nil && s.tx.aborted {
 		return nil, errAborted
 	}
+	if st.returning != "" {
+		return s.failing(s.insertReturning(ctx, st, rows))
+	}
 	return s.failing(s.selectRows(ctx, st, rows))
 }
 
@@ -119,6 +122,10 @@ func (s *session) updateRows(ctx context.Context, st *parsed, rows [][]any) (int
 		return 0, s.Commit(ctx)
 	case "ROLLBACK":
 		return 0, s.Rollback(ctx)
+	case "ALTER":
+		if s.tx == nil {
+			return 0, s.alterInSteps(ctx, st, firstOf(rows))
+		}
 	}
 	if s.tx != nil && s.tx.aborted && st.verb != "ROLLBACK TO" {
 		return 0, errAborted

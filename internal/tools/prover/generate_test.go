@@ -236,7 +236,13 @@ func (g *generator) deadline(s step) step {
 }
 
 func (g *generator) stateless() step {
-	switch g.IntN(10) {
+	switch g.IntN(13) {
+	case 12:
+		return g.shape("")
+	case 11:
+		return g.deadline(step{verb: g.pick("alter", "returned"), args: []string{g.key()}})
+	case 10:
+		return g.load("")
 	case 9:
 		return g.batch("")
 	case 7:
@@ -263,6 +269,19 @@ func (g *generator) stateless() step {
 func (g *generator) batch(who string) step {
 	n := int64(1 + g.IntN(3))
 	return g.deadline(step{who: who, verb: "batch", args: []string{g.keys(n), strconv.FormatInt(n, 10), g.pick("ok", "ok", "bad", "error", "panic")}})
+}
+
+// shape reads rows as a program may want them.
+func (g *generator) shape(who string) step {
+	s := step{who: who, verb: "rows", args: []string{g.key(), g.pick("0", "1", "2", "7", "100", "3000"), g.pick("1", "3", "100")}}
+	s.args = append(s.args, g.pick("row", "row", "one", "collect", "each", "break", "return", "panic"))
+	return g.deadline(s)
+}
+
+// load is an ingest into a table that it creates or replaces.
+func (g *generator) load(who string) step {
+	n := int64(1 + g.IntN(3))
+	return g.deadline(step{who: who, verb: g.pick("create", "replace"), args: []string{g.keys(n), strconv.FormatInt(n, 10)}})
 }
 
 // read is of rows in batches, of which some are taken.
@@ -350,6 +369,9 @@ func (g *generator) transaction(who string) []step {
 func (g *generator) savepoint(who string) []step {
 	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
 	steps := []step{act("save"), act("insert", g.key())}
+	if g.IntN(2) == 0 {
+		steps = append(steps, act("save", g.pick("s", "inner", "inner")), act("insert", g.key()))
+	}
 	switch g.IntN(8) {
 	case 0:
 		steps = append(steps, act("bad"))
@@ -362,6 +384,9 @@ func (g *generator) savepoint(who string) []step {
 	case 4:
 		steps = append(steps, act("option"))
 	default:
+	}
+	for range g.IntN(3) {
+		steps = append(steps, act(g.pick("back", "free"), g.pick("s", "inner")), act("insert", g.key()))
 	}
 	return append(steps, act("back"), act("insert", g.key()))
 }
@@ -413,7 +438,29 @@ func (g *generator) beside(who string) []step {
 // either is a step inside a transaction or outside.
 func (g *generator) either(who string) []step {
 	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
-	switch g.IntN(19) {
+	switch g.IntN(25) {
+	case 24:
+		return []step{act("twin", g.keys(2)), act("insert", g.key())}
+	case 23:
+		left := []step{act("fill")}
+		if !g.inTx[who] {
+			g.held[who], g.ready[who] = false, false
+			left = append(left, step{who: who, verb: "close"}, step{verb: "look"})
+		}
+		return left
+	case 22:
+		return []step{g.load(who)}
+	case 21:
+		return []step{act("returned", g.key())}
+	case 20:
+		alter := act("alter", g.key())
+		if g.IntN(2) == 0 { // between two of its steps
+			alter.within, _ = time.ParseDuration(g.pick("20ms", "300ms", "2500ms"))
+			alter.cut = 0
+		}
+		return []step{alter, act("insert", g.key())}
+	case 19:
+		return []step{g.shape(who), act("insert", g.key())}
 	case 18:
 		return []step{g.batch(who)}
 	case 12, 13:
@@ -454,7 +501,7 @@ func (g *generator) either(who string) []step {
 	case 4:
 		return []step{act("slow", g.key(), g.pick("100ms", "40s", "16m"))}
 	case 5:
-		return []step{act(g.pick("bad", "typo"))}
+		return []step{act(g.pick("bad", "typo", "badalter")), act("insert", g.key())}
 	case 6:
 		return []step{act("panic", g.key())}
 	case 7:

@@ -124,6 +124,8 @@ func (w *world) rows() {
 	for _, row := range w.admin("SELECT * FROM " + w.table) {
 		count[row[0]]++
 	}
+	w.elsewhere(count)
+	w.replacements()
 	v := w.admin("SELECT * FROM " + w.hot)[0][0]
 	if tx := w.clashes[v]; tx != nil && tx.ended == never {
 		w.breaks("denied and stored", "%d, in the row that transactions clash about", v)
@@ -135,10 +137,7 @@ func (w *world) rows() {
 		if n > 1 {
 			w.breaks("stored twice", "%q: %d is stored %d times", t.step, k, n)
 		}
-		state := t.alone
-		if t.tx != nil && state != never {
-			state = t.tx.ended
-		}
+		state := t.outcome()
 		switch {
 		case state == stored && n == 0:
 			w.breaks("confirmed and not stored", "%q: %d", t.step, k)

@@ -22,6 +22,7 @@ import (
 // statements are the calls that a pool and a session have alike.
 type statements interface {
 	Query(ctx context.Context, sql string, args ...any) (*flightpool.QueryResult, error)
+	QueryRow(ctx context.Context, sql string, args ...any) *flightpool.Row
 	Execute(ctx context.Context, sql string, args ...any) (*flightpool.QueryResult, error)
 	Update(ctx context.Context, sql string, args ...any) (flightpool.UpdateResult, error)
 	UpdateWithOptions(ctx context.Context, sql string, opts flightpool.QueryOptions) (flightpool.UpdateResult, error)
@@ -63,8 +64,14 @@ func (w *world) doPool(s step) {
 		w.turn.Unlock()
 		time.Sleep(s.duration(0))
 		w.turn.Lock()
-	case "insert", "execute", "args", "keep":
+	case "insert", "execute", "args", "keep", "alter", "returned":
 		w.insert(s, nil, w.pool, s.num(0), 1)
+	case "rows":
+		w.shape(s, nil, w.pool)
+	case "create":
+		w.insert(s, nil, w.pool, s.num(0), s.num(1))
+	case "replace":
+		w.replace(s, nil, w.pool)
 	case "reset":
 		w.pool.Reset()
 	case "idle":
@@ -118,13 +125,23 @@ func (w *world) doSession(s step, a *actor) {
 		w.rollback(s, a)
 	case "close":
 		w.close(s, a)
-	case "insert", "execute", "args", "keep":
+	case "insert", "execute", "args", "keep", "alter", "returned":
 		w.insert(s, a, a.handle, s.num(0), 1)
+	case "rows":
+		w.shape(s, a, a.handle)
+	case "create":
+		w.insert(s, a, a.handle, s.num(0), s.num(1))
+	case "replace":
+		w.replace(s, a, a.handle)
+	case "fill":
+		w.fill(s, a)
+	case "twin":
+		w.twin(s, a)
 	case "bulk", "ingest":
 		w.insert(s, a, a.handle, s.num(0), s.num(1))
 	case "batch":
 		w.batch(s, a, a.handle)
-	case "save", "back":
+	case "save", "back", "free":
 		w.savepoint(s, a)
 	case "read":
 		w.read(s, a, a.handle)
@@ -144,7 +161,7 @@ func (w *world) doSession(s step, a *actor) {
 		w.clash(s, a)
 	case "aside":
 		w.aside(s, a)
-	case "bad", "typo":
+	case "bad", "typo", "badalter":
 		w.wrong(s, a)
 	case "set":
 		w.leave(s, a, "SET colour = 'red'")
@@ -223,20 +240,29 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 	if s.verb == "bulk" || s.verb == "args" {
 		w.bound++
 	}
+	sql := fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first)
+	switch s.verb {
+	case "alter":
+		sql = fmt.Sprintf("ALTER TABLE %s ADD COLUMN c BIGINT DEFAULT %d", w.altered(first), first)
+	case "returned":
+		sql += " RETURNING k"
+	}
 	err := w.call(s, func(ctx context.Context) (err error) {
-		sql := fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first)
 		switch s.verb {
 		case "execute":
 			var res *flightpool.QueryResult
 			if res, err = q.Execute(ctx, sql); err == nil {
 				res.Release()
 			}
+		case "returned":
+			got, failed := values(q.Query(ctx, sql))
+			if err = failed; err == nil && !slices.Equal(got, []string{s.arg(0)}) && (len(got) > 0 || !w.profile.ByText) { // such a server drops them
+				w.breaks("wrong rows", "%q: %v", s, got)
+			}
 		case "ingest":
-			rows := batch(first, n)
-			defer rows.Release()
-			reader, _ := array.NewRecordReader(rows.Schema(), []arrow.RecordBatch{rows})
-			defer reader.Release()
-			_, err = q.Ingest(ctx, "log", reader, flightpool.IngestOptions{Catalog: "memory", Schema: "main"})
+			err = ingest(ctx, q, "log", first, n, flightpool.IngestOptions{Catalog: "memory", Schema: "main"})
+		case "create":
+			err = ingest(ctx, q, created(first), first, n, flightpool.IngestOptions{Catalog: "memory", Schema: "main", Mode: flightpool.IngestCreate})
 		case "bulk":
 			rows := batch(first, n)
 			defer rows.Release()
@@ -250,17 +276,21 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 		}
 		return err
 	})
-	inBulk := s.verb == "bulk" || s.verb == "ingest" || s.verb == "args"
-	if inBulk && s.verb != "ingest" && a != nil {
+	inBulk := s.verb == "bulk" || s.verb == "ingest" || s.verb == "create" || s.verb == "args"
+	if (s.verb == "bulk" || s.verb == "args") && a != nil {
 		a.noteBound(w)
 	}
 	w.record(s, a, first, n, err)
+	if s.verb == "alter" && a != nil {
+		a.note(s.verb) // which may be more than can be undone
+	}
+	if s.verb == "returned" && backend.FaultIn(err) == flightpool.FaultUsage && unsent(err) {
+		return // on servers that might run it twice
+	}
 	w.judge(s, a, err)
 	if err == nil && !inBulk {
-		w.alone(s, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first))
-	}
-	if err == nil && !inBulk {
-		w.isHome(s, a, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first), since)
+		w.alone(s, sql)
+		w.isHome(s, a, sql, since)
 	}
 }
 
@@ -340,8 +370,8 @@ func (w *world) record(s step, a *actor, first, n int64, err error) {
 		switch {
 		case a != nil && a.tx != nil && a.tx.ended == open && !a.tx.unsure:
 			t.tx = a.tx
-			if a.tx.saved {
-				a.tx.since = append(a.tx.since, t)
+			if n := len(a.tx.saves); n > 0 {
+				a.tx.saves[n-1].since = append(a.tx.saves[n-1].since, t)
 			}
 			if err != nil {
 				t.tx, t.alone = nil, never // the transaction is aborted with it
@@ -687,31 +717,6 @@ func (w *world) aside(s step, a *actor) {
 	}
 }
 
-// savepoint sets one, or goes back to it.
-func (w *world) savepoint(s step, a *actor) {
-	t := a.tx
-	if t == nil || t.ended != open || t.unsure || s.verb == "save" && t.failed || s.verb == "back" && !t.saved {
-		return
-	}
-	err := w.call(s, func(ctx context.Context) error {
-		if s.verb == "save" {
-			return a.handle.Savepoint(ctx, "s")
-		}
-		return a.handle.RollbackTo(ctx, "s")
-	})
-	w.judge(s, a, err)
-	if err != nil {
-		return
-	}
-	if s.verb == "back" {
-		t.failed = false // it leads out of the aborted state
-		for _, token := range t.since {
-			token.tx, token.alone = nil, never
-		}
-	}
-	t.saved, t.since = true, nil
-}
-
 // burst stores n rows at once; beside each of them a statement runs into its
 // deadline, which must stop nothing else.
 func (w *world) burst(s step) {
@@ -770,8 +775,15 @@ func (w *world) rollback(s step, a *actor) {
 
 // wrong sends what fails.
 func (w *world) wrong(s step, a *actor) {
-	sql := map[string]string{"bad": "SELECT error('bad')", "typo": "SELEC 1"}[s.verb]
-	err := w.call(s, func(ctx context.Context) error { return drain(a.handle.Query(ctx, sql)) })
+	sql := map[string]string{"bad": "SELECT error('bad')", "typo": "SELEC 1", "badalter": "ALTER TABLE " + w.decoy + " ADD COLUMN k BIGINT DEFAULT 1"}[s.verb]
+	err := w.call(s, func(ctx context.Context) error {
+		if s.verb == "badalter" {
+			a.note(s.verb)
+			_, err := a.handle.Update(ctx, sql)
+			return err
+		}
+		return drain(a.handle.Query(ctx, sql))
+	})
 	if err == nil {
 		w.breaks("failure unnoticed", "%q", s)
 		return

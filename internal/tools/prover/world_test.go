@@ -32,6 +32,7 @@ const (
 	shortLife  = time.Minute      // of a token, where the source gives no longer one
 	closing    = 10 * time.Minute // for Close of the pool
 	aftermath  = 30 * time.Hour   // everything of the server's has expired by then
+	stepPause  = 2 * time.Second  // within what the server runs as several statements
 )
 
 // world is one run of a program.
@@ -47,8 +48,10 @@ type world struct {
 	db                *script.Engine
 	srv               *testserver.Server
 	pool, second      *flightpool.FlightSQLPool // the second is another user's
+	home              string                    // the schema of the tables
 	table, decoy, hot string
 	clashes           map[int64]*tx
+	replaced          []*replacement
 	bound             int // calls with parameters
 	actors            map[string]*actor
 	tokens            map[int64]*token
@@ -105,13 +108,12 @@ type actor struct {
 
 // tx is a transaction as its actor knows it.
 type tx struct {
-	failed  bool // a statement of it was sent and has failed
-	clashed bool // its commit may be refused
-	unsure  bool // its rollback has failed
-	aside   bool // it has changed another catalog
-	saved   bool
-	since   []*token // of the savepoint
-	ending  bool     // its commit is under way
+	failed  bool   // a statement of it was sent and has failed
+	clashed bool   // its commit may be refused
+	unsure  bool   // its rollback has failed
+	aside   bool   // it has changed another catalog
+	saves   []save // its savepoints, the last one innermost
+	ending  bool   // its commit is under way
 	ended   outcome
 }
 
@@ -181,14 +183,21 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	if w.srv, err = testserver.Start(opts); err != nil {
 		return nil, err
 	}
-	home := "memory.main"
+	w.home = "memory.main"
 	if profile.AppendTo != "" {
-		home = profile.AppendTo // of a name with three parts it takes the first two
+		w.home = profile.AppendTo // of a name with three parts it takes the first two
 	}
-	w.table, w.decoy, w.hot = home+".log", home+".decoy", home+".hot"
+	w.table, w.decoy, w.hot = w.home+".log", w.home+".decoy", w.home+".hot"
 	for _, name := range []string{w.table, w.decoy} {
 		w.admin("CREATE TABLE " + name + " (k BIGINT)")
 	}
+	for _, s := range p.steps {
+		if s.verb == "alter" {
+			w.admin("CREATE TABLE IF NOT EXISTS " + w.altered(s.num(0)) + " (k BIGINT)")
+			w.admin("INSERT INTO " + w.altered(s.num(0)) + " VALUES (0)")
+		}
+	}
+	w.db.PauseBetweenSteps(stepPause)
 	w.admin("CREATE TABLE " + w.hot + " (v BIGINT)")
 	w.admin("CREATE TABLE memory.side (v BIGINT)")
 	w.admin("INSERT INTO " + w.hot + " VALUES (0)")
@@ -257,21 +266,29 @@ func (w *world) lastToken() string {
 
 // admin works on the database beside the server.
 func (w *world) admin(sql string) [][]int64 {
+	rows, err := w.tryAdmin(sql)
+	if err != nil {
+		panic(fmt.Errorf("%s: %w", sql, err))
+	}
+	return rows
+}
+
+func (w *world) tryAdmin(sql string) ([][]int64, error) {
 	s, err := w.db.Open(w.t.Context())
 	if err != nil {
-		panic(err)
+		return nil, err
 	}
 	defer func() { _ = s.Close() }()
 	rows, err := s.Query(w.t.Context(), sql, nil)
 	if err != nil {
-		panic(fmt.Errorf("%s: %w", sql, err))
+		return nil, err
 	}
 	defer rows.Release()
 	var all [][]int64
 	for rows.Next() {
 		all = append(all, numbers(rows.RecordBatch())...)
 	}
-	return all
+	return all, rows.Err()
 }
 
 // numbers are the rows of a batch of BIGINT.
