@@ -145,7 +145,11 @@ func poolError(err error) error {
 	var rangeErr *reservoir.RangeError
 	switch {
 	case errors.As(err, &full):
-		text := fmt.Sprintf("pool exhausted after %v: %d of %d connections, %d in use, %d idle, %d opening, %d waiting: %v",
+		what := "pool exhausted after"
+		if full.Opening > 0 && full.InUse < full.MaxSize { // the wait was for the server, not for a borrower
+			what = "no connection was opened within"
+		}
+		text := fmt.Sprintf(what+" %v: %d of %d connections, %d in use, %d idle, %d opening, %d waiting: %v",
 			full.Waited, full.Total, full.MaxSize, full.InUse, full.Idle, full.Opening, full.Waiting, full.Cause)
 		if full.LastOpen != nil {
 			text += " (last open: " + causeOf(full.LastOpen) + ")"
