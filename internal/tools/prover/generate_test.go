@@ -307,29 +307,31 @@ func (g *generator) session() []step {
 	if g.inTx[who] {
 		return g.transaction(who)
 	}
-	switch g.IntN(16) {
-	case 0, 1, 2, 3, 4:
+	switch g.IntN(33) {
+	case 32: // of nothing
+		return []step{act(g.pick("commit", "rollback", "save", "back")), act("insert", g.key())}
+	case 0, 1, 2, 3, 4, 16, 17, 18, 19, 20:
 		g.inTx[who] = true
 		return []step{act("begin"), act(g.pick("insert", "insert", "clash"), g.key())}
-	case 5, 6:
+	case 5, 6, 21, 22:
 		return []step{act("insert", g.key())}
-	case 7, 8:
+	case 7, 8, 23, 24:
 		g.held[who], g.ready[who] = false, false
 		return []step{{who: who, verb: "close"}}
-	case 9:
+	case 9, 25:
 		s := g.read()
 		s.who = who
 		return []step{g.deadline(s)}
-	case 10:
+	case 10, 26:
 		left := []step{act(g.pick("set", "temp", "use")), act("insert", g.key())}
 		if g.IntN(2) == 0 { // to be seen by the next borrower, unless it is taken back
 			g.held[who], g.ready[who] = false, false
 			left = append(left, step{who: who, verb: "close"}, step{verb: "look"})
 		}
 		return left
-	case 11:
+	case 11, 27:
 		return []step{act("with", g.keys(2), g.pick("ok", "ok", "error", "panic", "result"))}
-	case 12:
+	case 12, 28:
 		n := int64(1 + g.IntN(3))
 		return []step{act("bulk", g.keys(n), strconv.FormatInt(n, 10))}
 	default:
@@ -343,7 +345,9 @@ func (g *generator) transaction(who string) []step {
 	if g.profile.AppendTo != "" && g.IntN(4) == 0 {
 		return g.beside(who)
 	}
-	switch g.IntN(15) {
+	switch g.IntN(16) {
+	case 15:
+		return []step{act("begin"), act("insert", g.key())}
 	case 14: // which rolls it back
 		g.held[who], g.inTx[who], g.ready[who] = false, false, false
 		return []step{{who: who, verb: "close"}, {verb: "look"}}

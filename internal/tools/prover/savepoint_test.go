@@ -15,13 +15,14 @@ type save struct {
 // savepoint sets one, goes back to it or frees it.
 func (w *world) savepoint(s step, a *actor) {
 	t, name := a.tx, cmp.Or(s.arg(0), "s")
+	if t == nil && s.verb == "save" {
+		w.endOfNothing(s, func(ctx context.Context) error { return a.handle.Savepoint(ctx, name) })
+	}
 	if t == nil || t.ended != open || t.unsure {
 		return
 	}
 	at := lastSave(t, name)
-	if s.verb == "back" && at < 0 || s.verb != "back" && t.failed || s.verb == "free" && at < 0 {
-		return
-	}
+	impossible := s.verb != "save" && at < 0 || s.verb != "back" && t.failed
 	err := w.call(s, func(ctx context.Context) error {
 		switch s.verb {
 		case "save":
@@ -32,6 +33,12 @@ func (w *world) savepoint(s step, a *actor) {
 			return a.handle.ReleaseSavepoint(ctx, name)
 		}
 	})
+	if impossible && err == nil && t.ended == open {
+		w.breaks("failure unnoticed", "%q", s)
+	}
+	if impossible {
+		return // of a failed transaction nothing else is expected, and a name that is not known changes nothing
+	}
 	w.judge(s, a, err)
 	if err != nil || t.ended != open {
 		return

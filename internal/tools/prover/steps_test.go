@@ -623,6 +623,9 @@ func (w *world) close(s step, a *actor) {
 
 func (w *world) begin(s step, a *actor) {
 	if a.tx != nil && a.tx.ended == open {
+		if err := w.call(s, func(ctx context.Context) error { return a.handle.BeginTransaction(ctx) }); err == nil && !a.tx.unsure {
+			w.breaks("failure unnoticed", "%q, inside of a transaction", s)
+		}
 		return
 	}
 	err := w.call(s, func(ctx context.Context) error { return a.handle.BeginTransaction(ctx) })
@@ -639,7 +642,11 @@ func (w *world) begin(s step, a *actor) {
 }
 
 func (w *world) commit(s step, a *actor) {
-	if a.tx == nil || a.tx.ended != open {
+	if a.tx == nil {
+		w.endOfNothing(s, a.handle.Commit)
+		return
+	}
+	if a.tx.ended != open {
 		return
 	}
 	t := a.tx
@@ -673,6 +680,13 @@ func (w *world) commit(s step, a *actor) {
 	default:
 		w.judge(s, a, err)
 		a.shaken = true
+	}
+}
+
+// endOfNothing ends a transaction where there is none.
+func (w *world) endOfNothing(s step, end func(context.Context) error) {
+	if err := w.call(s, end); err == nil {
+		w.breaks("failure unnoticed", "%q, outside of a transaction", s)
 	}
 }
 
@@ -751,6 +765,7 @@ func (w *world) burst(s step) {
 
 func (w *world) rollback(s step, a *actor) {
 	if a.tx == nil {
+		w.endOfNothing(s, a.handle.Rollback)
 		return
 	}
 	t := a.tx
