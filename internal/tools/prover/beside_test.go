@@ -139,7 +139,7 @@ func (w *world) closing(s step, a *actor) {
 func (w *world) quiet(s step, a *actor) {
 	q := a.prepared
 	if s.verb == "unprepare" {
-		if a.prepared, a.preparedIn = nil, nil; q == nil {
+		if a.prepared = nil; q == nil {
 			return
 		}
 	}

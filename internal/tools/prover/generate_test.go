@@ -1,7 +1,9 @@
 package prover
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -56,13 +58,46 @@ func profileOf(name string) (testserver.Profile, error) {
 // generator makes the program of one seed.
 type generator struct {
 	*rand.Rand
-	profile testserver.Profile
-	calm    bool // no faults
-	mixed   bool // some steps are carried out beside others
-	last    int64
-	held    map[string]bool // actors with a session
-	inTx    map[string]bool
-	ready   map[string]bool // actors with a prepared statement
+	profile  testserver.Profile
+	calm     bool // no faults
+	mixed    bool // some steps are carried out beside others
+	last     int64
+	held     map[string]bool // actors with a session
+	inTx     map[string]bool
+	ready    map[string]bool // actors with a prepared statement
+	only     string          // the actor of all sessions; empty: several
+	favoured []string        // verbs
+}
+
+// rare are the verbs of which a program has some more often than others: what goes wrong with a few together
+// is found where there are few.
+var rare = []string{
+	"execute", "args", "keep", "alter", "returned", "create", "replace", "fill", "bulk", "ingest", "feed", "burst", "batch", "read", "rows",
+	"slow", "keepslow", "run", "run", "decoy", "unprepare", "preread", "meta", "watch", "ping", "open", "save", "back", "clash", "aside",
+	"bad", "typo", "badalter", "set", "temp", "use", "option", "with", "panic", "twin", "closing", "begin", "commit", "reset", "idle", "resize",
+}
+
+// focus has the program favour some verbs, and perhaps one actor.
+func (g *generator) focus() {
+	if g.IntN(2) == 0 {
+		g.only = "a"
+	}
+	for range 1 + g.IntN(4) {
+		g.favoured = append(g.favoured, rare[g.IntN(len(rare))])
+	}
+}
+
+// next is one step or some, every other time with one of the favoured verbs if one is drawn soon.
+func (g *generator) next() []step {
+	wanted := len(g.favoured) > 0 && g.IntN(2) == 0
+	for tries := 0; ; tries++ {
+		held, inTx, ready := maps.Clone(g.held), maps.Clone(g.inTx), maps.Clone(g.ready)
+		steps := g.step()
+		if !wanted || tries == 100 || slices.ContainsFunc(steps, func(s step) bool { return slices.Contains(g.favoured, s.verb) }) {
+			return steps
+		}
+		g.held, g.inTx, g.ready = held, inTx, ready
+	}
 }
 
 func generate(seed uint64) program {
@@ -84,8 +119,11 @@ func generate(seed uint64) program {
 	p.min = min(p.min, p.max)
 	// A check of each connection every 30s is most of the work of an hour.
 	p.check, _ = time.ParseDuration(g.pick("30s", "-1s", "10m", "10m"))
+	if g.IntN(4) > 0 {
+		g.focus()
+	}
 	for n := 4 + g.IntN(14); len(p.steps) < n; {
-		p.steps = append(p.steps, g.step()...)
+		p.steps = append(p.steps, g.next()...)
 	}
 	for i := range p.steps {
 		p.steps[i].beside = g.mixed && p.steps[i].concerns() && g.IntN(4) == 0
@@ -294,7 +332,7 @@ func (g *generator) read() step {
 }
 
 func (g *generator) session() []step {
-	who := g.pick("a", "a", "b", "c")
+	who := cmp.Or(g.only, g.pick("a", "a", "b", "c"))
 	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
 	if !g.held[who] {
 		g.held[who] = true

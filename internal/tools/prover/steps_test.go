@@ -863,7 +863,7 @@ func (w *world) prepare(s step, a *actor) {
 	case s.verb != "prepare":
 		a.decoys = append(a.decoys, q)
 	default:
-		a.prepared, a.preparedIn = q, a.tx
+		a.prepared = q
 	}
 }
 
@@ -888,8 +888,8 @@ func (w *world) lastRun(sql string) testserver.Statement {
 }
 
 func (w *world) run(s step, a *actor) {
-	if a.prepared == nil || a.preparedIn != a.tx && !w.profile.IgnoreTxID {
-		return // a statement is prepared in a transaction, or outside
+	if a.prepared == nil {
+		return
 	}
 	rows := batch(s.num(0), 1)
 	defer rows.Release()

@@ -91,19 +91,18 @@ func (w *world) breaks(kind, format string, args ...any) {
 
 // actor has a session at a time.
 type actor struct {
-	handle     *flightpool.SessionHandle
-	prepared   *flightpool.PreparedQuery
-	preparedIn *tx
-	decoys     []*flightpool.PreparedQuery
-	tx         *tx
-	dirty      map[string]bool // settings, temporary tables and USE that it may have left
-	shaken     bool            // errors are no surprise any more
-	home       int             // session of the server's in which it has something to lose, 0 if nothing
-	settled    bool            // it was acquired when all that goes wrong was over
-	done       chan struct{}   // closed once its step beside the others is done, nil for none
-	held       *heldResult     // a result that stays open from one step to others
-	since      time.Time       // of the session
-	used       time.Time       // start of its last call of which the server may know
+	handle   *flightpool.SessionHandle
+	prepared *flightpool.PreparedQuery
+	decoys   []*flightpool.PreparedQuery
+	tx       *tx
+	dirty    map[string]bool // settings, temporary tables and USE that it may have left
+	shaken   bool            // errors are no surprise any more
+	home     int             // session of the server's in which it has something to lose, 0 if nothing
+	settled  bool            // it was acquired when all that goes wrong was over
+	done     chan struct{}   // closed once its step beside the others is done, nil for none
+	held     *heldResult     // a result that stays open from one step to others
+	since    time.Time       // of the session
+	used     time.Time       // start of its last call of which the server may know
 }
 
 // tx is a transaction as its actor knows it.
