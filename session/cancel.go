@@ -9,6 +9,7 @@ import (
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/internal/backoff"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
@@ -211,11 +212,15 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 // it returns, and calls that wait go on. No caller waits for the cleaning that may
 // follow.
 func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
+	mayHaveLeftTx := report.Safe() && st.mayHaveLeftTx()
+	if mayHaveLeftTx {
+		s.restoreBeforeLoss()
+	}
 	s.mu.Lock()
 	switch {
 	case !report.Safe():
 		s.mu.lost = fmt.Errorf("%w: a cancelled statement may still run: %s", backend.ErrSessionLost, report)
-	case st.mayHaveLeftTx():
+	case mayHaveLeftTx:
 		s.mu.lost = fmt.Errorf("%w: %s was cut, which servers run as several statements: the transaction of those may be open", backend.ErrSessionLost, st.call.op)
 	case st.rolledBack:
 		s.mu.tx.markRolledBack(st.rollbackReason())
@@ -229,7 +234,18 @@ func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 // server that is cut in between may leave it open and sound, in which later statements would
 // run, told as stored, without a COMMIT. A probe is answered there as elsewhere.
 func (st *cancellation) mayHaveLeftTx() bool {
-	return st.tx.phase == txNone && st.call.statement && st.call.mayChange() && st.call.script.RunsInSteps()
+	c := st.call
+	return st.tx.phase == txNone && c.statement && c.stepBegun.Load() && c.script.MayLeaveTx()
+}
+
+// restoreBeforeLoss puts the settings back of a session that is given up although it answers.
+func (s *SessionHandle) restoreBeforeLoss() {
+	s.mu.Lock()
+	d := s.mu.sideEffects
+	s.mu.Unlock()
+	ctx, stop := s.policy.closeContext()
+	defer stop()
+	_ = callback.Isolate(ownersCode, func() error { s.restoreSettings(ctx, d, nil); return nil })
 }
 
 // rollbackReason is the error that later statements of the transaction report.

@@ -122,14 +122,16 @@ func (s *SessionHandle) proveIfAlive(ctx context.Context) error {
 // undoes nothing that could have been stored. The flag falls after the first look,
 // whatever it finds: a probe that is refused for other reasons shows nothing, and
 // asking before every statement would cost a round trip each.
-func (s *SessionHandle) rollBackStrayTx(ctx context.Context) error {
+//
+// answered says that the session has answered, and is in no such transaction.
+func (s *SessionHandle) rollBackStrayTx(ctx context.Context) (answered bool, err error) {
 	s.mu.Lock()
 	mayBeOpen := s.mu.strayTx && s.mu.tx.phase == txNone
 	s.mu.Unlock()
 	if !mayBeOpen {
-		return nil
+		return false, nil
 	}
-	err := s.runProbe(ctx)
+	err = s.runProbe(ctx)
 	if err != nil && backend.FaultIn(err).KeepsConn() && refusesAll(err) {
 		if err = s.exec(ctx, "ROLLBACK", backend.Call{}); err == nil {
 			err = s.runProbe(ctx)
@@ -139,12 +141,12 @@ func (s *SessionHandle) rollBackStrayTx(ctx context.Context) error {
 		}
 	}
 	if err != nil && !backend.FaultIn(err).KeepsConn() {
-		return err
+		return false, err
 	}
 	s.mu.Lock()
 	s.mu.strayTx = false
 	s.mu.Unlock()
-	return nil
+	return err == nil, nil
 }
 
 // refusesAll reports whether err is that of a session which refuses every statement: it

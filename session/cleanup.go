@@ -98,6 +98,7 @@ func (s *SessionHandle) clean() (reason, failure error) {
 	case discard != nil:
 		ctx, stop := s.policy.closeContext()
 		defer stop()
+		_, _ = s.rollBackStrayTx(ctx)
 		_ = s.closeTxAndStatements(ctx, tx, nil)
 		s.restoreSettings(ctx, d, nil)
 		return discard, nil
@@ -157,16 +158,6 @@ func (s *SessionHandle) closeTxAndStatements(ctx context.Context, tx transaction
 	return nil
 }
 
-// markDiscard has the connection closed when the handle is done with it. The handle
-// goes on meanwhile; the first reason counts.
-func (s *SessionHandle) markDiscard(reason error) {
-	s.mu.Lock()
-	if s.mu.discardReason == nil {
-		s.mu.discardReason = reason
-	}
-	s.mu.Unlock()
-}
-
 // Discard is Close for a session whose connection must not be reused: the connection
 // is closed, for the given reason.
 func (s *SessionHandle) Discard(reason error) error {
@@ -184,7 +175,7 @@ func (s *SessionHandle) returnNeedsServer() bool {
 	case s.mu.lost != nil:
 		return false
 	case s.mu.discardReason != nil:
-		return s.mu.tx.openOnServer() || s.mu.proof.stmt != nil || len(s.mu.sideEffects.leftSettings()) > 0
+		return s.mu.tx.openOnServer() || s.mu.strayTx || s.mu.proof.stmt != nil || len(s.mu.sideEffects.leftSettings()) > 0
 	default:
 		return s.policy.ReturnWaits || s.needsCleaning()
 	}
@@ -208,9 +199,9 @@ func (s *SessionHandle) discardsUsed(d sideEffects) bool {
 }
 
 // cleanSession takes back all that the session left. An error means that the connection
-// must be discarded. One CloseTimeout bounds all of it. The transaction ends first, since
-// an aborted one refuses every other statement; then what lived in the session; the probe
-// comes last, since it vouches for the session as the next borrower will find it.
+// must be discarded. One CloseTimeout bounds all of it. The transaction ends first, also one that a failed
+// statement has left, since an aborted one refuses every other statement; then what lived in the session;
+// the probe comes last, since it vouches for the session as the next borrower will find it.
 func (s *SessionHandle) cleanSession() error {
 	s.mu.Lock()
 	tx, d, needsProbe, needsCleaning := s.mu.tx, s.mu.sideEffects, s.mu.needsProbe, s.needsCleaning()
@@ -230,14 +221,17 @@ func (s *SessionHandle) cleanSession() error {
 		return errors.New("discarded after use, as configured")
 	}
 	start, tried := time.Now(), make(map[string]bool)
-	err := s.closeTxAndStatements(ctx, tx, prepared)
+	answered, err := s.rollBackStrayTx(ctx)
+	if err == nil {
+		err = s.closeTxAndStatements(ctx, tx, prepared)
+	}
 	if err == nil && (dropKept || s.mustReset(d) && s.policy.Statements.firstReset(s.conn, s.policy.OnReturn.mode)) { // they may mean something else by what was changed, and changed back
 		err = s.closeKept(ctx)
 	}
 	if err == nil && s.mustReset(d) {
 		err = s.reset(ctx, d, tried)
 	}
-	if err == nil && needsProbe {
+	if err == nil && needsProbe && (!answered || s.mustReset(d)) {
 		err = s.runProbe(ctx)
 	}
 	if err != nil { // which keeps no setting from being put back that may be the whole server's

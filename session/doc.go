@@ -91,8 +91,9 @@
 // ResetAuto a value is read before the first statement that changes it; at the end it
 // is put back and compared. What cannot be read in time, put back or verified costs the
 // connection, never the next borrower. The order at the end is: the transaction is
-// rolled back, prepared statements are closed, options, settings and the namespace are
-// put back, temporary objects dropped, and a session in doubt is probed.
+// rolled back, also one that a failed statement has left, prepared statements are closed,
+// options, settings and the namespace are put back, temporary objects dropped, and a
+// session in doubt is probed.
 //
 // The connection is returned once, by cleanAndReturn, or by becomeIdle where there is
 // nothing to clean. becomeIdle also drops it as soon as the session is lost: the handle

@@ -184,7 +184,7 @@ func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
 		}
 		return
 	}
-	if e != nil && e.Fault == backend.FaultStatement && !c.script.Atomic() {
+	if e != nil && (e.Fault == backend.FaultStatement && !c.script.Atomic() || e.Fault == backend.FaultUnsupported && c.script.RunsInSteps()) {
 		s.mu.needsProbe = true
 		s.mu.strayTx = s.mu.strayTx || s.mu.tx.phase == txNone
 	}

@@ -42,6 +42,16 @@ func (s *SessionHandle) markLost(reason error) {
 	}
 }
 
+// markDiscard has the connection closed when the handle is done with it. The handle
+// goes on meanwhile; the first reason counts.
+func (s *SessionHandle) markDiscard(reason error) {
+	s.mu.Lock()
+	if s.mu.discardReason == nil {
+		s.mu.discardReason = reason
+	}
+	s.mu.Unlock()
+}
+
 // interruptCall ends the call under way, or its result, behind whoever runs it. Later
 // calls wait for that. It takes the handle to ending before the call hears of it, so
 // that no other call can begin in between.

@@ -104,7 +104,13 @@ func (s *SessionHandle) CloseKeeping(ctx context.Context) error {
 		_ = s.Discard(err) // err says more
 		return err
 	}
-	if err = s.closeTxAndStatements(ctx, transaction{}, left.prepared); err == nil && left.needsProbe {
+	if _, err = s.rollBackStrayTx(ctx); err == nil {
+		err = s.closeTxAndStatements(ctx, transaction{}, left.prepared)
+	}
+	if err == nil && slices.Contains(left.sideEffects.effects, sqlscan.TxPolicy()) { // which OnConnect has not set
+		err = s.resetTxPolicy(ctx, sqlscan.TxPolicy())
+	}
+	if err == nil && left.needsProbe {
 		err = s.runProbe(ctx)
 	}
 	switch {

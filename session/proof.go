@@ -94,7 +94,7 @@ func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 	if s.stateless { // nothing else is kept from one call to the next
 		return s.kept.prove(ctx, n, "")
 	}
-	if err := s.rollBackStrayTx(ctx); err != nil {
+	if _, err := s.rollBackStrayTx(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()

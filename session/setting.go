@@ -67,11 +67,11 @@ func (s *SessionHandle) restore(ctx context.Context, r stateQuery, before stateV
 // other than those that were tried, as far as that goes: servers have some for all sessions, which
 // do not end with one. What OnConnect has set stays, also where it fails: other sessions have set it, too.
 func (s *SessionHandle) restoreSettings(ctx context.Context, d sideEffects, tried map[string]bool) {
-	if s.preparing || s.policy.OnReturn.mode != resetAuto {
+	if s.policy.OnReturn.mode != resetAuto {
 		return
 	}
 	for _, e := range slices.Backward(d.leftSettings()) {
-		if tried[settingQuery(e).key] {
+		if tried[settingQuery(e).key] || s.preparing && e.Kind != sqlscan.EffectTxPolicy {
 			continue
 		}
 		err := s.restoreIfChanged(ctx, e, d)

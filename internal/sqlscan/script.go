@@ -157,6 +157,15 @@ func (s Script) RunsInSteps() bool {
 	return s.SyntaxFault != "" || s.othersReadSeveral || slices.ContainsFunc(s.Statements, Statement.mayRunOthers)
 }
 
+// MayLeaveTx reports whether a server that is cut between the statements as which it runs one of the text may
+// have left a transaction of its own open. DuckDB begins none for a PIVOT whose rows are asked for, and one where it
+// is to explain it.
+func (s Script) MayLeaveTx() bool {
+	return s.RunsInSteps() && (!s.ReadOnly() || slices.ContainsFunc(s.Statements, func(st Statement) bool {
+		return st.Verb == "EXPLAIN" && slices.Contains(st.Effects, Effect{Kind: EffectPivotType})
+	}))
+}
+
 func (st Statement) mayRunOthers() bool {
 	switch st.Verb {
 	case "", "CALL", "EXEC", "EXECUTE", "DO", "DECLARE", "IMPORT", "EXPLAIN":

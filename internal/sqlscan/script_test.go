@@ -247,6 +247,15 @@ func TestWhatDuckDBRunsAsSeveralStatementsIsKnown(t *testing.T) {
 	}
 }
 
+func TestWhatMayLeaveATransactionIsKnown(t *testing.T) {
+	for sql, want := range map[string]bool{
+		"ALTER TABLE t ADD b INT DEFAULT f()": true, "CALL p()": true, "INSERT INTO n PIVOT t ON a": true, "SELECT 1; EXPLAIN PIVOT t ON a": true, "EXPLAIN SELECT * FROM (PIVOT t ON a)": true,
+		"PIVOT t ON a": false, "EXPLAIN PIVOT t ON a IN (1)": false, "EXPLAIN SELECT 1": false, "SELECT 'a\\'": false, "UPDATE t SET a = 1": false, "": false,
+	} {
+		require.Equal(t, want, Parse(sql).MayLeaveTx(), sql)
+	}
+}
+
 func TestTheTargetOfAnInsertIsNamed(t *testing.T) {
 	for sql, want := range map[string]string{
 		"INSERT INTO t VALUES (?)": "t", `insert or replace into lake."my t" (a) VALUES (?)`: `lake."my t"`,

@@ -48,3 +48,30 @@ func TestAHandleOutlivesAStatementThatLeavesATransaction(t *testing.T) {
 		})
 	}
 }
+
+// A transaction that DuckDB has left refuses the settings that its session is to put back: it is ended
+// before. They are the whole server's.
+func TestSettingsArePutBackBehindAStatementThatLeavesATransaction(t *testing.T) {
+	srv, err := Start(t.Context(), Config{Settings: map[string]string{"threads": "3"}}, testserver.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, srv.Close()) }()
+	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 1, HealthCheck: flightpool.HealthCheck{Interval: -1}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pool.Close(t.Context())) }()
+	_, err = pool.Update(t.Context(), "CREATE TABLE t AS SELECT 1 AS a")
+	require.NoError(t, err)
+	for _, bad := range []string{
+		"ALTER TABLE t ADD COLUMN b INT DEFAULT error('x')", "COPY FROM DATABASE memory TO nosuch", "CREATE TABLE n AS PIVOT t ON a USING sum(nosuch)", "EXPLAIN PIVOT t ON a USING sum(nosuch)", "PIVOT t ON a USING sum(nosuch)",
+	} {
+		h, err := pool.AcquireSession(t.Context())
+		require.NoError(t, err)
+		_, err = h.Update(t.Context(), "SET threads = 2")
+		require.NoError(t, err)
+		require.True(t, run(t, h, bad), bad)
+		require.NoError(t, h.Close(), bad)
+		now, err := allRows(t.Context(), pool, "SELECT current_setting('threads')")
+		require.NoError(t, err)
+		require.Equal(t, "[3]", now, bad)
+	}
+	require.EqualValues(t, 1, pool.Stats().Opens)
+}

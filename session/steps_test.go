@@ -1,0 +1,188 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/backend"
+)
+
+// stepsConn is a stateConn whose server runs steps as several statements, in a transaction of its own. It
+// fails, and leaves that, aborted, in which it refuses everything until it is rolled back.
+type stepsConn struct {
+	*stateConn
+	aborted bool
+	failure error
+}
+
+const steps = "ALTER TABLE t ADD b INT DEFAULT f()"
+
+func newStepsConn() *stepsConn {
+	return &stepsConn{stateConn: newStateConn(), failure: sqlError("f fails")}
+}
+
+func (c *stepsConn) refusal(sql string) error {
+	switch {
+	case sql == "ROLLBACK":
+		c.aborted = false
+	case c.aborted:
+		return sqlError("Current transaction is aborted (please ROLLBACK)")
+	case sql == steps:
+		c.aborted = true
+		return c.failure
+	}
+	return nil
+}
+
+func (c *stepsConn) Update(ctx context.Context, sql string, call backend.Call) (int64, error) {
+	if err := c.refusal(sql); err != nil {
+		return 0, cmp.Or(c.use(ctx, sql, 0), err)
+	}
+	return c.stateConn.Update(ctx, sql, call)
+}
+
+func (c *stepsConn) Query(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
+	if err := c.refusal(sql); err != nil {
+		return nil, cmp.Or(c.use(ctx, sql, 0), err)
+	}
+	return c.stateConn.Query(ctx, sql, call)
+}
+
+// What a session has set is put back, also where a statement has left an aborted transaction that refuses
+// that, and the connection is kept.
+func TestSettingsArePutBackBehindAStatementThatLeftATransaction(t *testing.T) {
+	unimplemented := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultUnsupported, Err: status.Error(codes.Unimplemented, "f is not implemented")}
+	for name, tc := range map[string]struct {
+		failure error
+		end     func(s *SessionHandle) error
+		kept    bool
+	}{
+		"Close":                  {nil, (*SessionHandle).Close, true},
+		"Close, not implemented": {unimplemented, (*SessionHandle).Close, true},
+		"Discard":                {nil, func(s *SessionHandle) error { _ = s.Discard(errors.New("not wanted")); return nil }, false},
+		"Close, behind a statement": {nil, func(s *SessionHandle) error {
+			_, err := s.Update(context.Background(), "INSERT 1")
+			return errors.Join(err, s.Close())
+		}, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStepsConn()
+			if tc.failure != nil {
+				c.failure = tc.failure
+			}
+			r := stateRig(t, c.stateConn)
+			r.handle = New(c, r.policy, r.returned)
+			start := c.settings["threads"]
+			_, err := r.handle.Update(t.Context(), "SET threads = 1")
+			must(t, err)
+			_, err = r.handle.Update(t.Context(), steps)
+			require.ErrorContains(t, err, c.failure.Error())
+			must(t, tc.end(r.handle))
+			require.Equal(t, start, c.settings["threads"], name)
+			require.False(t, c.aborted, name)
+			if tc.kept {
+				r.reused()
+			} else {
+				require.ErrorContains(t, r.discarded(), "not wanted")
+			}
+		})
+	}
+}
+
+// A session without settings is asked once.
+func TestASessionInDoubtIsProbedOnceWhereNothingIsPutBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStepsConn()
+		r := stateRig(t, c.stateConn)
+		r.handle = New(c, r.policy, r.returned)
+		_, err := r.handle.Update(t.Context(), steps)
+		require.Error(t, err)
+		require.Equal(t, []string{"SELECT 1", "ROLLBACK", "SELECT 1"}, r.sent(func() { _ = r.handle.Close() }))
+		r.reused()
+	})
+}
+
+// What OnConnect has run and passed over fails no open, and leaves no setting of the server's that it has not set.
+func TestWhatFailsBetweenItsStepsInOnConnectIsTakenBack(t *testing.T) {
+	const policy = "current_transaction_invalidation_policy"
+	for name, inTx := range map[string]bool{"in a transaction": true, "outside": false} {
+		for _, fails := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				c := newStepsConn()
+				r := stateRig(t, c.stateConn)
+				r.policy.Kept = &Kept{}
+				s, err := NewKeeping(t.Context(), c, r.policy, func() {})
+				must(t, err)
+				_, err = s.Update(t.Context(), "SET threads = 1")
+				must(t, err)
+				if inTx {
+					must(t, s.BeginTransaction(t.Context()))
+					c.settings[policy], c.defaults[policy] = "all", "standard"
+				}
+				_, err = s.Update(t.Context(), steps)
+				require.Error(t, err)
+				if inTx {
+					must(t, s.Rollback(t.Context()))
+					c.aborted = false
+				}
+				if fails {
+					_ = s.Discard(errors.New("OnConnect fails"))
+				} else {
+					must(t, s.CloseKeeping(t.Context()))
+				}
+				require.False(t, c.aborted, name)
+				require.Equal(t, "1", c.settings["threads"], "what it has set stays")
+				if inTx {
+					require.Equal(t, "standard", c.settings[policy], "fails: %t", fails)
+				}
+			})
+		}
+	}
+}
+
+// A session that is given up although it answers leaves no setting of the server's changed.
+func TestAChangeThatIsCutBetweenItsStepsLeavesNoSetting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		r := stateRig(t, c)
+		start := c.settings["threads"]
+		_, err := r.handle.Update(t.Context(), "SET threads = 1")
+		must(t, err)
+		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+		defer stop()
+		_, err = r.handle.Update(ctx, steps+" -- SLOW 1h")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Minute)
+		require.ErrorContains(t, r.discarded(), "may be open")
+		require.Equal(t, start, c.settings["threads"])
+		_ = r.handle.Close()
+	})
+}
+
+// Of what was not sent yet nothing is cut.
+func TestAChangeThatIsCutBeforeItIsSentCostsNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		c.work = map[string]time.Duration{"Prepare": time.Hour} // of the proof
+		r := stateRig(t, c)
+		const sql = "CREATE TABLE n AS PIVOT t ON a"
+		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+		defer stop()
+		_, err := r.handle.Update(ctx, sql)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Minute)
+		require.False(t, slices.Contains(r.conn.Log(), sql))
+		c.work = nil
+		_ = r.handle.Close()
+		r.reused()
+	})
+}
