@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/internal/backoff"
-	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
@@ -35,6 +35,13 @@ type cancellation struct {
 	// It is taken at the start and decides which steps there are. finalProbe looks
 	// again, since its own control may be the last wait that was needed.
 	serial bool
+
+	// leftTx says that the session has been in an aborted transaction that the server began for the statement,
+	// and has left it.
+	leftTx bool
+
+	// answered says that the session has answered, whatever else runs in it. It may be read at any time.
+	answered atomic.Bool
 
 	// told says that the server has said that the statement has ended.
 	told bool
@@ -185,7 +192,13 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 		return lost
 	}
 	if !st.tx.openOnServer() || st.rolledBack {
-		return s.runProbe(ctx)
+		err := s.runProbe(ctx)
+		if st.tx.phase == txNone && refusesAll(err) { // for a transaction that the statement has left
+			err = s.leaveAbortedTx(ctx)
+			st.leftTx = err == nil
+		}
+		st.answered.Store(err == nil)
+		return err
 	}
 	if st.keepTx {
 		err := s.runProbeInTx(ctx, st.tx.id)
@@ -213,7 +226,7 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 // follow.
 func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 	mayHaveLeftTx := report.Safe() && st.mayHaveLeftTx()
-	if mayHaveLeftTx {
+	if mayHaveLeftTx || !report.Safe() && st.answered.Load() {
 		s.restoreBeforeLoss()
 	}
 	s.mu.Lock()
@@ -235,17 +248,7 @@ func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 // run, told as stored, without a COMMIT. A probe is answered there as elsewhere.
 func (st *cancellation) mayHaveLeftTx() bool {
 	c := st.call
-	return st.tx.phase == txNone && c.statement && c.stepBegun.Load() && c.script.MayLeaveTx()
-}
-
-// restoreBeforeLoss puts the settings back of a session that is given up although it answers.
-func (s *SessionHandle) restoreBeforeLoss() {
-	s.mu.Lock()
-	d := s.mu.sideEffects
-	s.mu.Unlock()
-	ctx, stop := s.policy.closeContext()
-	defer stop()
-	_ = callback.Isolate(ownersCode, func() error { s.restoreSettings(ctx, d, nil); return nil })
+	return st.tx.phase == txNone && !st.leftTx && c.statement && c.stepBegun.Load() && c.script.MayLeaveTx()
 }
 
 // rollbackReason is the error that later statements of the transaction report.

@@ -132,11 +132,8 @@ func (s *SessionHandle) rollBackStrayTx(ctx context.Context) (answered bool, err
 		return false, nil
 	}
 	err = s.runProbe(ctx)
-	if err != nil && backend.FaultIn(err).KeepsConn() && refusesAll(err) {
-		if err = s.exec(ctx, "ROLLBACK", backend.Call{}); err == nil {
-			err = s.runProbe(ctx)
-		}
-		if err != nil && backend.FaultIn(err).KeepsConn() {
+	if refusesAll(err) {
+		if err = s.leaveAbortedTx(ctx); err != nil && backend.FaultIn(err).KeepsConn() {
 			err = &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: fmt.Errorf("%w: it refuses every statement since one failed: %w", backend.ErrSessionLost, err)}
 		}
 	}
@@ -149,10 +146,22 @@ func (s *SessionHandle) rollBackStrayTx(ctx context.Context) (answered bool, err
 	return err == nil, nil
 }
 
+// leaveAbortedTx ends the transaction, none of the handle's, for which a session refuses every statement.
+func (s *SessionHandle) leaveAbortedTx(ctx context.Context) error {
+	err := s.exec(ctx, "ROLLBACK", backend.Call{})
+	if err == nil {
+		err = s.runProbe(ctx)
+	}
+	return err
+}
+
 // refusesAll reports whether err is that of a session which refuses every statement: it
 // is in an aborted transaction, or its database is closed. The texts are those of
 // DuckDB, in any case of letters.
 func refusesAll(err error) bool {
+	if err == nil || !backend.FaultIn(err).KeepsConn() {
+		return false
+	}
 	msg := strings.ToLower(err.Error())
 	return strings.Contains(msg, "current transaction is aborted") || strings.Contains(msg, "database has been invalidated")
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/sqlscan"
@@ -79,6 +80,16 @@ func (s *SessionHandle) restoreSettings(ctx context.Context, d sideEffects, trie
 			return
 		}
 	}
+}
+
+// restoreBeforeLoss puts the settings back of a session that is given up although it answers.
+func (s *SessionHandle) restoreBeforeLoss() {
+	s.mu.Lock()
+	d := s.mu.sideEffects
+	s.mu.Unlock()
+	ctx, stop := s.policy.closeContext()
+	defer stop()
+	_ = callback.Isolate(ownersCode, func() error { s.restoreSettings(ctx, d, nil); return nil })
 }
 
 // restoreIfChanged puts one setting back, unless it is as it was. A value of the session's own may hide

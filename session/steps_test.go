@@ -20,11 +20,18 @@ import (
 // fails, and leaves that, aborted, in which it refuses everything until it is rolled back.
 type stepsConn struct {
 	*stateConn
-	aborted bool
-	failure error
+	aborted   bool
+	cutAborts bool // also cutSteps does
+	failure   error
+	order     *backend.StatementOrder // nil: serial
 }
 
-const steps = "ALTER TABLE t ADD b INT DEFAULT f()"
+func (c *stepsConn) StatementOrder() *backend.StatementOrder { return c.order }
+
+const (
+	steps    = "ALTER TABLE t ADD b INT DEFAULT f()"
+	cutSteps = steps + " -- SLOW 1h"
+)
 
 func newStepsConn() *stepsConn {
 	return &stepsConn{stateConn: newStateConn(), failure: sqlError("f fails")}
@@ -39,6 +46,8 @@ func (c *stepsConn) refusal(sql string) error {
 	case sql == steps:
 		c.aborted = true
 		return c.failure
+	case sql == cutSteps:
+		c.aborted = c.cutAborts
 	}
 	return nil
 }
@@ -149,23 +158,47 @@ func TestWhatFailsBetweenItsStepsInOnConnectIsTakenBack(t *testing.T) {
 	}
 }
 
-// A session that is given up although it answers leaves no setting of the server's changed.
+// Whatever a change that is cut between its steps leaves, a setting of the server's is put back: behind an aborted
+// transaction, which is ended, and in a session that is given up although it answers.
 func TestAChangeThatIsCutBetweenItsStepsLeavesNoSetting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newStateConn()
-		r := stateRig(t, c)
-		start := c.settings["threads"]
-		_, err := r.handle.Update(t.Context(), "SET threads = 1")
-		must(t, err)
-		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
-		defer stop()
-		_, err = r.handle.Update(ctx, steps+" -- SLOW 1h")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		time.Sleep(time.Minute)
-		require.ErrorContains(t, r.discarded(), "may be open")
-		require.Equal(t, start, c.settings["threads"])
-		_ = r.handle.Close()
-	})
+	for name, tc := range map[string]struct {
+		aborts, sideBySide bool
+		lost               string
+	}{
+		"a sound transaction":             {false, false, "may be open"},
+		"an aborted one":                  {true, false, ""},
+		"a sound one, and side by side":   {false, true, "may still run"},
+		"an aborted one and side by side": {true, true, "may still run"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStepsConn()
+			c.cutAborts = tc.aborts
+			if tc.sideBySide {
+				c.order = &backend.StatementOrder{} // it may
+			}
+			r := stateRig(t, c.stateConn)
+			r.handle = New(c, r.policy, r.returned)
+			start := c.settings["threads"]
+			_, err := r.handle.Update(t.Context(), "SET threads = 1")
+			must(t, err)
+			ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+			defer stop()
+			_, err = r.handle.Update(ctx, cutSteps)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			time.Sleep(time.Minute)
+			if tc.lost != "" {
+				require.ErrorContains(t, r.discarded(), tc.lost, name)
+			} else {
+				_, err = r.handle.Update(t.Context(), "INSERT 1")
+				must(t, err)
+			}
+			_ = r.handle.Close()
+			if tc.lost == "" {
+				r.reused()
+			}
+			require.Equal(t, start, c.settings["threads"], name)
+		})
+	}
 }
 
 // Of what was not sent yet nothing is cut.

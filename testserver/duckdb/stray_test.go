@@ -5,6 +5,7 @@ package duckdb
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -74,4 +75,30 @@ func TestSettingsArePutBackBehindAStatementThatLeavesATransaction(t *testing.T) 
 		require.Equal(t, "[3]", now, bad)
 	}
 	require.EqualValues(t, 1, pool.Stats().Opens)
+}
+
+// So are they where the statement was cut, which leaves the same.
+func TestSettingsArePutBackBehindAStatementThatIsCutBetweenItsSteps(t *testing.T) {
+	srv, err := Start(t.Context(), Config{Settings: map[string]string{"threads": "3"}}, testserver.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, srv.Close()) }()
+	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 1, HealthCheck: flightpool.HealthCheck{Interval: -1}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pool.Close(t.Context())) }()
+	_, err = pool.Update(t.Context(), "CREATE TABLE t AS SELECT i % 7 AS a, i AS v FROM range(10000000) r(i)")
+	require.NoError(t, err)
+	for range 3 {
+		h, err := pool.AcquireSession(t.Context())
+		require.NoError(t, err)
+		_, err = h.Update(t.Context(), "SET threads = 2")
+		require.NoError(t, err)
+		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, err = h.Update(ctx, "CREATE OR REPLACE TABLE n AS PIVOT t ON a USING sum(v) GROUP BY v")
+		stop()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, h.Close())
+		now, err := allRows(t.Context(), pool, "SELECT current_setting('threads')")
+		require.NoError(t, err)
+		require.Equal(t, "[3]", now)
+	}
 }

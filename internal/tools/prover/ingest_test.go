@@ -49,6 +49,9 @@ type replacement struct {
 // replace loads a table whose rows it replaces. Two that do so at once clash.
 func (w *world) replace(s step, a *actor, q statements) {
 	r := &replacement{first: s.num(0), n: s.num(1), step: s.String(), began: time.Now()}
+	if a != nil {
+		a.note(s.verb) // it drops a table, which may have been one of OnConnect's
+	}
 	if a != nil && a.tx != nil {
 		a.tx.clashed = true
 	}
