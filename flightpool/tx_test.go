@@ -598,3 +598,26 @@ func TestNothingRunsAgainThatTheServerMayHaveLeft(t *testing.T) {
 		_ = s.Close()
 	})
 }
+
+// A server that ends savepoints by their names means its latest of a name. That may be one whose
+// Savepoint was cut, or refused once it was made.
+func TestASavepointThatTheHandleDoesNotCountTakesNoNamesake(t *testing.T) {
+	for name, fault := range map[string]testserver.Effect{"cut": testserver.Delay(time.Second), "failed": testserver.Fail(codes.Internal, "no")} {
+		inBubble(t, testserver.Strict(), Config{}, func(r *rig) {
+			r.exec("CREATE TABLE t (a BIGINT)")
+			require.NoError(r, r.pool.InTx(r.Context(), TxOptions{}, func(ctx context.Context, tx *Tx) error {
+				require.NoError(r, tx.Savepoint(ctx, "sp"))
+				_, err := tx.Update(ctx, "INSERT INTO t VALUES (1)")
+				require.NoError(r, err)
+				r.srv.Faults().Set(testserver.Fault{On: "BeginSavepoint", After: true, Times: 1, Do: fault})
+				short, stop := context.WithTimeout(ctx, 100*ms)
+				defer stop()
+				require.Error(r, tx.Savepoint(short, "sp"))
+				require.NoError(r, tx.RollbackTo(ctx, "sp"))
+				_, err = tx.Update(ctx, "INSERT INTO t VALUES (2)")
+				return err
+			}))
+			require.Equal(r, "2", r.value(r.pool, "SELECT * FROM t"), name)
+		})
+	}
+}

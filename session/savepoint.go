@@ -5,14 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/flightpool/flightpool/backend"
 )
 
 // Savepoint marks a point inside the transaction to roll back to. A name may be used
-// again: the latest counts. Outside of a transaction it fails with ErrNoTx, and with
-// FaultUnsupported on a server without savepoints, which leaves the transaction as it
-// is. Any other failure aborts the transaction.
+// again: the latest counts, and the server is given another name for it. Outside of a
+// transaction it fails with ErrNoTx, and with FaultUnsupported on a server without
+// savepoints, which leaves the transaction as it is. Any other failure aborts the
+// transaction.
 func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
 	c, err := s.begin(ctx, "Savepoint", QueryOptions{}, finishWithinBudget)
 	if err != nil {
@@ -26,21 +28,51 @@ func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
 		return c.finish(outcome{err: usageError(errors.New("a savepoint needs a name"))})
 	}
 	c.beforeSend = func(ctx context.Context) error { return s.proveSession(ctx, accessState) }
-	_, err = runStep(c, func(ctx context.Context) (backend.SavepointID, error) { return s.conn.Savepoint(ctx, tx.id, name) },
+	sent := tx.freeSavepointName(name)
+	_, err = runStep(c, func(ctx context.Context) (backend.SavepointID, error) { return s.conn.Savepoint(ctx, tx.id, sent) },
 		func(id backend.SavepointID, inTime bool, err error) outcome {
 			switch {
 			case !inTime:
-				s.abortTx(errors.New("Savepoint: " + callerLeftText)) // the caller does not know of it
+				s.abortAtSavepoint(sent, errors.New("Savepoint: "+callerLeftText)) // the caller does not know of it
 			case err == nil:
 				s.mu.Lock()
-				s.mu.tx.savepoints = append(slices.Clip(tx.savepoints), savepoint{name, id})
+				s.mu.tx.savepoints = append(slices.Clip(tx.savepoints), savepoint{name, sent, id})
 				s.mu.Unlock()
 			case !turnedDown(err):
-				s.abortTx(err) // as servers do, some of which confirm a commit then
+				s.abortAtSavepoint(sent, err) // as servers do, some of which confirm a commit then
 			}
 			return outcome{err: err}
 		})
 	return err
+}
+
+// freeSavepointName is what the server is to call a savepoint: name, or one of ours where the
+// server may have one of that name, in whatever case.
+//
+// INVARIANT: no two savepoints that the server may have are of one name there. A server that
+// ends them by their names means the latest, which may be one that the handle does not count: of
+// a Savepoint that was cut, or one that is another's in another case.
+func (t *transaction) freeSavepointName(name string) string {
+	free := name
+	for n := 2; t.mayHaveSavepoint(free); n++ {
+		free = fmt.Sprintf("flightpool_sp%d", n)
+	}
+	return free
+}
+
+func (t *transaction) mayHaveSavepoint(name string) bool {
+	isOne := func(sent string) bool { return strings.EqualFold(sent, name) }
+	return slices.ContainsFunc(t.unclearSavepoints, isOne) ||
+		slices.ContainsFunc(t.savepoints, func(sp savepoint) bool { return isOne(sp.sent) })
+}
+
+// abortAtSavepoint aborts the transaction at a savepoint of which it is not known whether the
+// server has it.
+func (s *SessionHandle) abortAtSavepoint(sent string, why error) {
+	s.mu.Lock()
+	s.mu.tx.unclearSavepoints = append(slices.Clip(s.mu.tx.unclearSavepoints), sent)
+	s.mu.tx.markAborted(why)
+	s.mu.Unlock()
 }
 
 const callerLeftText = "its caller left before the server had answered"

@@ -33,6 +33,9 @@ type transaction struct {
 	endedOnServer bool // aborted, and rolled back on the server already
 	savepoints    []savepoint
 
+	// unclearSavepoints are the names, as sent, of those that the server may have besides.
+	unclearSavepoints []string
+
 	// abortedBy is what has aborted it. It is set in every aborted transaction.
 	abortedBy error
 
@@ -58,7 +61,8 @@ const (
 )
 
 type savepoint struct {
-	name string
+	name string // its caller's
+	sent string // the server's
 	id   backend.SavepointID
 }
 

@@ -517,3 +517,33 @@ func TestARefusalBesideATransactionIsFollowedByAProbe(t *testing.T) {
 		}
 	}
 }
+
+// Servers end savepoints by their names, which some fold, and mean the latest of a name.
+func TestNoTwoSavepointsOfATransactionHaveOneNameOnTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		ctx := t.Context()
+		must(t, r.handle.BeginTransaction(ctx))
+		for _, name := range []string{"a", "A", "a", `"a"`, "flightpool_sp2"} {
+			must(t, r.handle.Savepoint(ctx, name))
+		}
+		must(t, r.handle.RollbackTo(ctx, "A"))
+		must(t, r.handle.ReleaseSavepoint(ctx, "A"))
+		must(t, r.handle.Savepoint(ctx, "A"))
+		r.conn.failOnce = map[string][]error{"Savepoint flightpool_sp3": {sqlError("no")}}
+		require.Error(t, r.handle.Savepoint(ctx, "a"))
+		must(t, r.handle.RollbackTo(ctx, "a"))
+		must(t, r.handle.Savepoint(ctx, "A"))
+		must(t, r.handle.Savepoint(ctx, "b"))
+		must(t, r.handle.Rollback(ctx))
+		must(t, r.handle.BeginTransaction(ctx))
+		must(t, r.handle.Savepoint(ctx, "A"))
+		must(t, r.handle.Rollback(ctx))
+		require.Equal(t, []string{
+			"Begin", "Savepoint a", "Savepoint flightpool_sp2", "Savepoint flightpool_sp3", `Savepoint "a"`, "Savepoint flightpool_sp4",
+			"EndSavepoint sp-flightpool_sp2 1", "EndSavepoint sp-flightpool_sp2 0", "Savepoint flightpool_sp2",
+			"Savepoint flightpool_sp3", "EndSavepoint sp-a 1", "Savepoint flightpool_sp2", "Savepoint b", "Rollback",
+			"Begin", "Savepoint A", "Rollback",
+		}, r.conn.Log())
+	})
+}
