@@ -522,6 +522,18 @@ var (
 		}
 		return p.other(err)
 	}}
+	prepareValues = step{"prepare values", func(ctx context.Context, p *play) error { return p.keep(ctx, keptInsert) }}
+	runValues     = step{"run values", func(ctx context.Context, p *play) error {
+		if p.kept[keptInsert] == nil {
+			return nil
+		}
+		return p.value(func(v int) error {
+			batch := p.batch(int64(v))
+			defer batch.Release()
+			_, err := p.kept[keptInsert].Update(ctx, batch)
+			return err
+		})
+	}}
 	ping    = step{"ping", func(ctx context.Context, p *play) error { return p.s.Ping(ctx) }}
 	options = step{"options", func(ctx context.Context, p *play) error { _, err := p.s.Options(ctx); return err }}
 	begins  = step{"begin", func(ctx context.Context, p *play) error {
@@ -568,6 +580,8 @@ func setOption(key string, value any) step {
 		return err
 	}}
 }
+
+const keptInsert = "INSERT INTO t SELECT ?"
 
 func savepointStep(name string) step {
 	return step{"savepoint", func(ctx context.Context, p *play) error {
@@ -644,6 +658,7 @@ var programs = map[string][]step{
 	"a transaction rolled back":    {begins, insertOne, rollsBack, insertOne},
 	"a transaction left open":      {insertOne, begins, insertOne, query("SELECT 2", 2)},
 	"all calls of a transaction":   {begins, insertOne, query("SELECT 2", 2), letGo, catalogue, withParams, ping, commits, insertOne},
+	"one for many transactions":    {prepareValues, begins, runValues, rollsBack, runValues, begins, runValues, prepareFirst, runFirst, commits, runFirst, insertOne},
 	"changes of a transaction":     {begins, insertReturning, insertReturningClosed, prepared, ingest, commits, insertOne},
 	"bulk in a transaction":        {begins, bulk, insertOne, commits, insertOne},
 	"the place in a transaction":   {begins, move("USE other", "other.main"), commits, bulk, insertOne},

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -58,6 +59,32 @@ func (s *SessionHandle) withOwnStatement(ctx context.Context, c *call, sql strin
 		return err
 	}
 	c.setOwnStatement(stmt)
+	return params.bindTo(stmt, func(rows arrow.RecordBatch) error { return execute(stmt, rows) })
+}
+
+// bind calls execute with the statement and the rows of its parameters.
+//
+// INVARIANT: a statement runs in the handle's transaction, or in none where there is none. By the
+// protocol it is that of the preparing whose it is: a handle from before the transaction would
+// store what a rollback leaves.
+func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, execute func(stmt backend.Prepared, rows arrow.RecordBatch) error) error {
+	stmt := q.statement()
+	if _, named := stmt.(backend.HandleTeller); named && q.tx != c.backendCall.Tx && !q.s.policy.ignoresTxIDs.Load() {
+		old := stmt
+		var err error
+		if stmt, err = q.s.prepare(ctx, q.sql, nil, c.backendCall); err != nil {
+			return err
+		}
+		q.s.mu.Lock()
+		q.stmt, q.tx = stmt, c.backendCall.Tx
+		q.s.mu.Unlock()
+		if err := q.s.checkTxAfterRefusal(ctx, old.Close(ctx)); err != nil {
+			q.s.markDiscard(fmt.Errorf("close prepared statement: %w", err))
+			if !backend.FaultIn(err).KeepsConn() {
+				return err
+			}
+		}
+	}
 	return params.bindTo(stmt, func(rows arrow.RecordBatch) error { return execute(stmt, rows) })
 }
 

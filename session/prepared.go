@@ -13,14 +13,17 @@ import (
 )
 
 // PreparedQuery is a prepared statement of a SessionHandle. It is used by one
-// goroutine at a time, and lives until Close or the handle's.
+// goroutine at a time, and lives until Close or the handle's. Where it is executed in
+// another transaction than it was prepared in, or outside of any, it is prepared again
+// for that, unless the server goes by its session alone.
 //
-// It is on record in the handle's prepared, guarded by the handle's lock, until its
-// Close or that of the handle; what is not there any more is closed. bound belongs to the
+// It is on record in the handle's prepared, guarded by the handle's lock as is stmt, until its
+// Close or that of the handle; what is not there any more is closed. bound and tx belong to the
 // call that has the handle. The other fields do not change.
 type PreparedQuery struct {
 	s      *SessionHandle
 	stmt   backend.Prepared
+	tx     backend.TxID // in which stmt was prepared
 	sql    string
 	script sqlscan.Script
 	route  Route
@@ -66,7 +69,7 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 			switch {
 			case err != nil:
 			case inTime:
-				q.stmt = stmt
+				q.stmt, q.tx = stmt, c.backendCall.Tx
 				s.register(q)
 			default: // nobody waits for it any more
 				c.setOwnStatement(stmt)
@@ -138,15 +141,21 @@ func (s *SessionHandle) registerUnclosed(stmt backend.Prepared) {
 
 // ParameterSchema has a field per parameter. It is nil when the server does
 // not tell.
-func (q *PreparedQuery) ParameterSchema() *arrow.Schema { return q.stmt.ParameterSchema() }
+func (q *PreparedQuery) ParameterSchema() *arrow.Schema { return q.statement().ParameterSchema() }
 
 // ResultSchema has a field per column of the rows that Query would stream, and
 // none where the statement has no rows. It is nil when the server does not tell.
 func (q *PreparedQuery) ResultSchema() *arrow.Schema {
-	if described, ok := q.stmt.(backend.ResultDescriber); ok {
+	if described, ok := q.statement().(backend.ResultDescriber); ok {
 		return described.ResultSchema()
 	}
 	return nil
+}
+
+func (q *PreparedQuery) statement() backend.Prepared {
+	q.s.mu.Lock()
+	defer q.s.mu.Unlock()
+	return q.stmt
 }
 
 // Query runs the statement and streams its rows, as SessionHandle.Query does. args are
@@ -175,8 +184,8 @@ func (q *PreparedQuery) QueryWithOptions(ctx context.Context, opts QueryOptions)
 		return nil, err
 	}
 	return q.s.openResult(c, func(ctx context.Context) (stream backend.Stream, err error) {
-		err = params.bindTo(q.stmt, func(rows arrow.RecordBatch) error {
-			stream, err = q.stmt.Query(ctx, rows, c.backendCall)
+		err = q.bind(ctx, c, params, func(stmt backend.Prepared, rows arrow.RecordBatch) error {
+			stream, err = stmt.Query(ctx, rows, c.backendCall)
 			return err
 		})
 		return stream, err
@@ -200,8 +209,8 @@ func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateRe
 		return UpdateResult{}, err
 	}
 	return updateResult(runStep(c, func(ctx context.Context) (n int64, err error) {
-		err = params.bindTo(q.stmt, func(rows arrow.RecordBatch) error {
-			n, err = q.s.updatePrepared(ctx, c, q.stmt, rows)
+		err = q.bind(ctx, c, params, func(stmt backend.Prepared, rows arrow.RecordBatch) error {
+			n, err = q.s.updatePrepared(ctx, c, stmt, rows)
 			return err
 		})
 		return n, err
@@ -262,7 +271,7 @@ func (q *PreparedQuery) Close(ctx context.Context) error {
 	q.s.mu.Lock()
 	delete(q.s.mu.prepared, q)
 	q.s.mu.Unlock()
-	return runStepWithoutValue(c, func(ctx context.Context) error { return q.s.checkTxAfterRefusal(ctx, q.stmt.Close(ctx)) }, func(_ bool, err error) outcome {
+	return runStepWithoutValue(c, func(ctx context.Context) error { return q.s.checkTxAfterRefusal(ctx, q.statement().Close(ctx)) }, func(_ bool, err error) outcome {
 		if err != nil {
 			q.s.markDiscard(fmt.Errorf("close prepared statement: %w", err))
 		}

@@ -26,7 +26,7 @@ var anySteps = []step{
 	update("BAD"), update("SET threads = 1"), update("SET threads = 2"), update("RESET zone"), update("SET fresh = 'x'"), move("USE other", "other.main"), move("SET schema = 'own'", "own"),
 	move("SET search_path = 'a.b'", "a.b"), update("CREATE TEMP TABLE a (i INT)"), update("CREATE TEMP VIEW v AS SELECT 1"), update("PREPARE a AS SELECT 1"), update("DEALLOCATE a"),
 	query("PIVOT t ON a USING sum(b)", 1), update("SET threads = 1; SET zone = 'Oslo'"), update("SET threads = 1; BAD"), setOption("catalog", "far"), setOption("fresh", true), query("SELECT 3", 3),
-	update("ATTACH 'x.db'"), prepareFirst, runFirst, pause, pause,
+	update("ATTACH 'x.db'"), prepareFirst, runFirst, prepareValues, runValues, runValues, pause, pause,
 	update("SET SESSION threads = 3"), update("SET SESSION threads = 1"), update("RESET SESSION threads"), update("SET SESSION fresh = 'x'"), update("SET threads = 1; SET SESSION threads = 3"), update("SET SESSION zone = 'Oslo'; BAD"), update("EXPLAIN ANALYZE SET SESSION zone = 'Oslo'"),
 	readInPart, insertLeftOpen, insertNoCancel, savepointStep("b"), within(insertOne, readInPart),
 	within(insertOne, insertOne), within(insertOne, update("BAD")), within(insertOne, letGo, query("SELECT 2", 2)), within(insertOne, bulk), within(insertReturning),

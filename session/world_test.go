@@ -354,6 +354,8 @@ func (w *world) enter(tx backend.TxID) error {
 	switch {
 	case tx != "" && tx != w.sess.tx && !w.forgives:
 		return worldError(backend.FaultStatement, codes.NotFound, "no such transaction")
+	case tx == "" && w.sess.tx != "" && !w.forgives: // it would run outside of it
+		return worldError(backend.FaultStatement, codes.FailedPrecondition, "a transaction is open: the statement must name it")
 	case w.sess.tx != "" && w.sess.aborted:
 		return worldError(backend.FaultStatement, codes.Internal, "current transaction is aborted")
 	default:
@@ -688,7 +690,7 @@ func (w *world) lacks(what string) error {
 }
 
 func (w *world) Prepare(ctx context.Context, sql string, call backend.Call) (backend.Prepared, error) {
-	p := &worldPrepared{w: w, sql: sql}
+	p := &worldPrepared{w: w, sql: sql, tx: call.Tx}
 	err := w.trip(ctx, "Prepare "+sql, true, func() error {
 		if err := w.lacks("Prepare"); err != nil {
 			return err
@@ -716,9 +718,11 @@ func (w *world) Prepare(ctx context.Context, sql string, call backend.Call) (bac
 	return nil, err
 }
 
+// worldPrepared runs in the transaction in which it was prepared: its commands name none.
 type worldPrepared struct {
 	w   *world
 	sql string
+	tx  backend.TxID
 	no  int
 }
 
@@ -751,11 +755,13 @@ func stillThere(params arrow.RecordBatch) {
 
 func (p *worldPrepared) Query(ctx context.Context, params arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
 	defer stillThere(params)
+	call.Tx = p.tx
 	return p.w.query(ctx, p.sql, p, call)
 }
 
 // Update stores a value for each row, and may move the session.
 func (p *worldPrepared) Update(ctx context.Context, params arrow.RecordBatch, call backend.Call) (int64, error) {
+	call.Tx = p.tx
 	if params == nil {
 		return p.w.update(ctx, p.sql, p, call)
 	}
