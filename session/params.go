@@ -70,9 +70,10 @@ func (s *SessionHandle) withOwnStatement(ctx context.Context, c *call, sql strin
 func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, execute func(stmt backend.Prepared, rows arrow.RecordBatch) error) error {
 	stmt := q.statement()
 	if _, named := stmt.(backend.HandleTeller); named && q.tx != c.backendCall.Tx && !q.s.policy.ignoresTxIDs.Load() {
-		old := stmt
+		old, preparing := stmt, c.backendCall
+		preparing.Headers = q.headers
 		var err error
-		if stmt, err = q.s.prepare(ctx, q.sql, nil, c.backendCall); err != nil {
+		if stmt, err = q.s.prepare(ctx, q.sql, nil, preparing); err != nil {
 			return err
 		}
 		q.s.mu.Lock()

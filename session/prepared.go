@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/sqlscan"
@@ -21,13 +22,14 @@ import (
 // Close or that of the handle; what is not there any more is closed. bound and tx belong to the
 // call that has the handle. The other fields do not change.
 type PreparedQuery struct {
-	s      *SessionHandle
-	stmt   backend.Prepared
-	tx     backend.TxID // in which stmt was prepared
-	sql    string
-	script sqlscan.Script
-	route  Route
-	bound  bool // parameters were sent, which the server may have kept
+	s       *SessionHandle
+	stmt    backend.Prepared
+	tx      backend.TxID // in which stmt was prepared
+	sql     string
+	script  sqlscan.Script
+	route   Route
+	headers metadata.MD // of the preparing
+	bound   bool        // parameters were sent, which the server may have kept
 }
 
 // PrepareQuery prepares a statement, a query or a change, on the handle's
@@ -40,6 +42,7 @@ func (s *SessionHandle) PrepareQuery(ctx context.Context, sql string) (*Prepared
 // PreparedQuery.Query sends the statement, Timeout bounds the preparing, and
 // Headers go with it. The others do not apply.
 func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string, opts QueryOptions) (*PreparedQuery, error) {
+	opts.Headers = opts.Headers.Copy() // they go with later calls too
 	c, err := s.begin(ctx, "PrepareQuery", QueryOptions{Timeout: opts.Timeout, Headers: opts.Headers, text: sql}, finishWithinBudget)
 	if err != nil {
 		return nil, err
@@ -63,7 +66,7 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 	c.requireSingleExecution(opts.Route, script) // but on some servers it does
 	// A failure is taken for one that has left nothing. Where the answer leaves that
 	// open, what it may have left can be seen by nobody and ends with the connection.
-	q := &PreparedQuery{s: s, sql: sql, script: script, route: opts.Route}
+	q := &PreparedQuery{s: s, sql: sql, script: script, route: opts.Route, headers: opts.Headers}
 	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) { return s.prepare(ctx, sql, nil, c.backendCall) },
 		func(stmt backend.Prepared, inTime bool, err error) outcome {
 			switch {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
@@ -545,5 +546,25 @@ func TestNoTwoSavepointsOfATransactionHaveOneNameOnTheServer(t *testing.T) {
 			"Savepoint flightpool_sp3", "EndSavepoint sp-a 1", "Savepoint flightpool_sp2", "Savepoint b", "Rollback",
 			"Begin", "Savepoint A", "Rollback",
 		}, r.conn.Log())
+	})
+}
+
+// What goes with the preparing goes with each, also where the execution has headers of its own.
+func TestAStatementIsPreparedAgainWithItsOwnHeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s := New(w, &Policy{OwnerContext: t.Context()}, func(error) {})
+		ctx := t.Context()
+		of := metadata.Pairs("x-tenant", "a")
+		q, err := s.PrepareQueryWithOptions(ctx, "SELECT 2", QueryOptions{Headers: of})
+		must(t, err)
+		of.Set("x-tenant", "b")
+		must(t, s.BeginTransaction(ctx))
+		res, err := q.QueryWithOptions(ctx, QueryOptions{Headers: metadata.Pairs("x-call", "1")})
+		must(t, err)
+		must(t, res.Close())
+		must(t, s.Rollback(ctx))
+		must(t, s.Close())
+		require.Equal(t, []metadata.MD{metadata.Pairs("x-tenant", "a"), metadata.Pairs("x-tenant", "a")}, w.preparedWith)
 	})
 }

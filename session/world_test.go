@@ -18,6 +18,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
@@ -35,6 +36,8 @@ type world struct {
 	bulkMoves       bool // an INSERT with parameters leaves the session at the table's catalogue
 	cancels         bool // has a call that cancels
 	emptyFirst      bool // results begin with a batch without rows
+
+	preparedWith []metadata.MD // the headers of every preparing
 
 	faults map[int]worldFault // by round trip, from 1
 
@@ -698,6 +701,7 @@ func (w *world) Prepare(ctx context.Context, sql string, call backend.Call) (bac
 		if err := w.enter(call.Tx); err != nil {
 			return err
 		}
+		w.preparedWith = append(w.preparedWith, call.Headers)
 		w.handle++
 		p.no = w.handle
 		if nonce.MatchString(sql) && w.proof == 0 {
