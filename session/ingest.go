@@ -37,14 +37,10 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 	if err := errjoin.Join(requireArgument(table != "", "a table name is needed"), requireArgument(rows != nil, "a record reader is needed")); err != nil {
 		return 0, c.finish(outcome{err: usageError(err)})
 	}
-	script := "INSERT INTO " + quoteName(table) + " DEFAULT VALUES" // it is no read
-	if opts.Temporary {
-		script = "CREATE TEMP TABLE " + quoteName(table) + " (x INT)"
-	}
-	if err := s.checkStatement(c, sqlscan.Parse(script)); err != nil {
+	opts.Table = table
+	if err := s.checkStatement(c, ingestScript(opts)); err != nil {
 		return 0, c.finish(outcome{err: err})
 	}
-	opts.Table = table
 	c.manyExecutions = true // the table may have been made before the rows failed
 	rows.Retain()
 	c.afterStep = rows.Release
@@ -58,6 +54,26 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 		c.oneBatch = source.batches.Load() <= 1 && !c.operation.IsSplit() && opts.Mode != backend.IngestReplace
 		return n, source.judge(err)
 	}, c.countOutcome)
+}
+
+// ingestScript is a statement that does to the session what the ingestion may do. One that
+// replaces its table drops what has the name, which may be a temporary table.
+func ingestScript(opts backend.IngestOptions) sqlscan.Script {
+	name := quoteName(opts.Table)
+	for _, part := range []string{opts.Schema, opts.Catalog} {
+		if part != "" {
+			name = quoteName(part) + "." + name
+		}
+	}
+	creates := sqlscan.Parse("CREATE OR REPLACE TABLE " + name + " (x INT)")
+	switch {
+	case opts.Temporary:
+		return sqlscan.Parse("CREATE TEMP TABLE " + quoteName(opts.Table) + " (x INT)")
+	case opts.Mode == backend.IngestReplace, opts.Mode != backend.IngestAppend && len(creates.Effects()) > 0:
+		return creates
+	default:
+		return sqlscan.Parse("INSERT INTO " + name + " DEFAULT VALUES") // it is no read
+	}
 }
 
 // callerRows are rows of the caller's whose failure a backend must not take for one of

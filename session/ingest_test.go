@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 // readingConn reads the rows of an ingestion as a backend does, and says of their
@@ -178,4 +179,29 @@ func TestRowsAreLetGoOnceTheirReaderHasReturned(t *testing.T) {
 		require.True(t, rows.released)
 		_ = r.handle.Close()
 	})
+}
+
+// What an ingestion leaves in its session is what the statement would leave.
+func TestAnIngestionLeavesWhatItsTableIs(t *testing.T) {
+	temp := func(table string) []sqlscan.Effect {
+		return []sqlscan.Effect{{Kind: sqlscan.EffectTempTable, Name: table}}
+	}
+	for _, c := range []struct {
+		opts    backend.IngestOptions
+		effects []sqlscan.Effect
+		verb    string
+	}{
+		{backend.IngestOptions{}, nil, "INSERT"},
+		{backend.IngestOptions{Mode: backend.IngestCreate, Schema: "temporal", Catalog: "x"}, nil, "INSERT"},
+		{backend.IngestOptions{Mode: backend.IngestReplace}, nil, "CREATE"},
+		{backend.IngestOptions{Temporary: true}, temp(`"a""b"`), "CREATE"},
+		{backend.IngestOptions{Schema: "pg_temp"}, temp(`"pg_temp"."a""b"`), "CREATE"},
+		{backend.IngestOptions{Catalog: "TEMP", Schema: "main", Mode: backend.IngestCreate}, temp(`"TEMP"."main"."a""b"`), "CREATE"},
+		{backend.IngestOptions{Catalog: "temp", Mode: backend.IngestAppend}, nil, "INSERT"},
+	} {
+		c.opts.Table = `a"b`
+		script := ingestScript(c.opts)
+		require.Equal(t, c.effects, script.Effects(), "%+v", c.opts)
+		require.Equal(t, c.verb, script.Statements[0].Verb, "%+v", c.opts)
+	}
 }
