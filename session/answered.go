@@ -43,7 +43,7 @@ func turnedDown(err error) bool {
 // changesSeveral reports whether the call changes several things, by the statements of a text, the
 // rows of its parameters or those of an ingestion.
 func (c *call) changesSeveral() bool {
-	return c.statement && c.mayChange() && (c.manyExecutions && !c.oneBatch || !c.script.Atomic())
+	return c.statement && c.mayChange() && (c.manyExecutions && !c.oneBatch.Load() || !c.script.Atomic())
 }
 
 // mayBeHalfDone reports whether some of what a call that has failed was to change may be done,

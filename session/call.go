@@ -61,8 +61,11 @@ type call struct {
 	// statement says that the call runs one, whose failure aborts an open transaction.
 	// manyExecutions says that it may run more than once. serverMayExecute says that the
 	// server may run one of its own in the transaction, whose failure aborts it, too.
-	// oneBatch says of an ingestion that the backend has sent one batch of its rows at most, in one part, and that no table was dropped for it.
-	statement, manyExecutions, serverMayExecute, oneBatch bool
+	statement, manyExecutions, serverMayExecute bool
+
+	// oneBatch says of an ingestion that the backend has sent one batch of its rows at most,
+	// in one part, and that no table was dropped for it.
+	oneBatch atomic.Bool
 
 	// hasParams says that it has parameters. insert is what it may do to the session,
 	// once the step has begun. Both are of interest since some servers load an INSERT
@@ -80,11 +83,6 @@ type call struct {
 	// afterStep lets go of what the step reads. It is called when the step returns, which
 	// may be after the end of the call: see awaitLeftStep.
 	afterStep func()
-
-	// startedAt is when the step began, which is before anything of it was sent. The
-	// proof of the session is as old as that: a server counts the idle time of a session
-	// from the start of a statement.
-	startedAt time.Time
 
 	// delivered says that a batch has reached the caller. A read that has delivered one
 	// is not safe to repeat any more.
@@ -112,8 +110,13 @@ type call struct {
 		cause            error // why the call was interrupted; the first counts
 		callerGoneClosed bool  // callerGone is closed
 		result           *QueryResult
-		prepared         backend.Prepared // a statement of the call's own, which ends with it
-		kept             *keptStatement   // the same, to be kept if the call ends well: see Statements
+
+		// startedAt is when the step began, which is before anything of it was sent. The
+		// proof of the session is as old as that: a server counts the idle time of a
+		// session from the start of a statement.
+		startedAt time.Time
+		prepared  backend.Prepared // a statement of the call's own, which ends with it
+		kept      *keptStatement   // the same, to be kept if the call ends well: see Statements
 	}
 }
 
@@ -159,7 +162,10 @@ func (c *call) bindContext(opts QueryOptions) {
 		c.ctx, stop = context.WithTimeout(c.ctx, timeout)
 		c.onEnd = append(c.onEnd, stop)
 	}
-	c.backendCall = backend.Call{Headers: opts.Headers, Op: c.operation}
+	c.backendCall = backend.Call{Op: c.operation}
+	if len(opts.Headers) > 0 { // they are read behind the caller too, who may change them
+		c.backendCall.Headers = opts.Headers.Copy()
+	}
 	if opts.Progress != nil {
 		c.backendCall.Progress = func(fraction float64, known bool) {
 			if c.ctx.Err() == nil {
@@ -183,8 +189,8 @@ func (c *call) bindContext(opts QueryOptions) {
 // being cancelled.
 func (c *call) notifyEnd(o outcome, e *backend.Error) {
 	defer c.endTrace(o, e)
-	if f := c.s.policy.Observe.Ended; f != nil && !c.startedAt.IsZero() {
-		f(time.Since(c.startedAt))
+	if f, began := c.s.policy.Observe.Ended, c.startedAt(); f != nil && !began.IsZero() {
+		f(time.Since(began))
 	}
 	if f := c.s.policy.Observe.Answered; f != nil && e == nil {
 		f()
@@ -220,6 +226,21 @@ func (c *call) interrupt(cause error) {
 	if r == nil && !c.ownGoroutine {
 		c.endRPC()
 	}
+}
+
+// setStarted notes that the step begins now. One that does not return may still do so when
+// the call has ended without it: see errCallbackStuck.
+func (c *call) setStarted() {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.startedAt = now
+}
+
+func (c *call) startedAt() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.startedAt
 }
 
 // cause is why the call was interrupted, or nil.

@@ -92,7 +92,7 @@ func (s *SessionHandle) awaitArrival(c *call) {
 	}
 	pause := s.policy.grace()
 	if first := c.operation.Name() == nil && !c.hasParams && !c.callsUserCode; first {
-		pause -= time.Since(c.startedAt)
+		pause -= time.Since(c.startedAt())
 	}
 	_ = backoff.Sleep(s.policy.OwnerContext, pause)
 }

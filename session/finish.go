@@ -127,7 +127,7 @@ var (
 // that fits decides: what is lost is not cancelled, and what may still run is cancelled
 // before anything else is sent, a ROLLBACK or a probe among it.
 func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
-	var lost error
+	began, lost := c.startedAt(), error(nil)
 	if e != nil {
 		lost = s.conn.Lost()
 	}
@@ -140,7 +140,7 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 	s.mu.dropKept = s.mu.dropKept || e != nil && s.policy.Statements != nil && mayLeaveHandle(e)
 	switch {
 	case e == nil:
-		s.mu.proof.recordUnproven(c.startedAt)
+		s.mu.proof.recordUnproven(began)
 	case lost != nil || e.Fault == backend.FaultTransport || e.Fault == backend.FaultSession:
 		if lost == nil {
 			lost = e.Err
@@ -251,7 +251,7 @@ func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late f
 // of one that has gone: an answer from there is worth nothing where the handle had
 // something to lose. A failure is the caller's to know in any case.
 func withChecks[T any](c *call, step func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
-	c.startedAt = time.Now()
+	c.setStarted()
 	return func(ctx context.Context) (v T, err error) {
 		if c.afterStep != nil {
 			defer c.afterStep()
@@ -260,7 +260,7 @@ func withChecks[T any](c *call, step func(ctx context.Context) (T, error)) func(
 			if err := c.runChecks(ctx); err != nil {
 				return v, err
 			}
-			c.startedAt = time.Now()
+			c.setStarted()
 		}
 		c.stepBegun.Store(true)
 		if v, err = step(ctx); err == nil {

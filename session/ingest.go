@@ -51,7 +51,7 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 			return 0, usageError(fmt.Errorf("%w: %w", errRows, *source.failure.Load()))
 		}
 		n, err := s.conn.Ingest(ctx, source, opts, c.backendCall)
-		c.oneBatch = source.batches.Load() <= 1 && !c.operation.IsSplit() && opts.Mode != backend.IngestReplace
+		c.oneBatch.Store(source.batches.Load() <= 1 && !c.operation.IsSplit() && opts.Mode != backend.IngestReplace)
 		return n, source.judge(err)
 	}, c.countOutcome)
 }

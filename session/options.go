@@ -36,7 +36,7 @@ type QueryOptions struct {
 	// its date of the instant: give a text.
 	Args []any
 
-	// Headers are sent with the call's RPCs.
+	// Headers are sent with the call's RPCs, as they are when the call is made.
 	Headers metadata.MD
 
 	// Route says whether the statement is sent as a query or as an update.

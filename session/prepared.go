@@ -42,7 +42,6 @@ func (s *SessionHandle) PrepareQuery(ctx context.Context, sql string) (*Prepared
 // PreparedQuery.Query sends the statement, Timeout bounds the preparing, and
 // Headers go with it. The others do not apply.
 func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string, opts QueryOptions) (*PreparedQuery, error) {
-	opts.Headers = opts.Headers.Copy() // they go with later calls too
 	c, err := s.begin(ctx, "PrepareQuery", QueryOptions{Timeout: opts.Timeout, Headers: opts.Headers, text: sql}, finishWithinBudget)
 	if err != nil {
 		return nil, err
@@ -66,7 +65,7 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 	c.requireSingleExecution(opts.Route, script) // but on some servers it does
 	// A failure is taken for one that has left nothing. Where the answer leaves that
 	// open, what it may have left can be seen by nobody and ends with the connection.
-	q := &PreparedQuery{s: s, sql: sql, script: script, route: opts.Route, headers: opts.Headers}
+	q := &PreparedQuery{s: s, sql: sql, script: script, route: opts.Route, headers: c.backendCall.Headers}
 	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) { return s.prepare(ctx, sql, nil, c.backendCall) },
 		func(stmt backend.Prepared, inTime bool, err error) outcome {
 			switch {

@@ -254,7 +254,7 @@ func (s *SessionHandle) openResult(c *call, open func(ctx context.Context) (back
 	}
 	c.trace.answered()
 	if f := c.s.policy.Observe.FirstBatch; f != nil {
-		f(time.Since(c.startedAt))
+		f(time.Since(c.startedAt()))
 	}
 	return newResult(c, got.stream, got.first, got.err), nil
 }
