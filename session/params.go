@@ -69,7 +69,7 @@ func (s *SessionHandle) withOwnStatement(ctx context.Context, c *call, sql strin
 // store what a rollback leaves.
 func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, execute func(stmt backend.Prepared, rows arrow.RecordBatch) error) error {
 	stmt := q.statement()
-	if _, named := stmt.(backend.HandleTeller); named && q.tx != c.backendCall.Tx && !q.s.policy.ignoresTxIDs.Load() {
+	if q.isOfOtherTx(c) {
 		old, preparing := stmt, c.backendCall
 		preparing.Headers = q.headers
 		var err error
@@ -87,6 +87,12 @@ func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, ex
 		}
 	}
 	return params.bindTo(stmt, func(rows arrow.RecordBatch) error { return execute(stmt, rows) })
+}
+
+// isOfOtherTx reports whether the statement has to be prepared again for the call.
+func (q *PreparedQuery) isOfOtherTx(c *call) bool {
+	_, named := q.statement().(backend.HandleTeller)
+	return named && q.tx != c.backendCall.Tx && !q.s.policy.ignoresTxIDs.Load()
 }
 
 // retainParams holds the parameters until the call has ended, which may be after the

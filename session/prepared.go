@@ -248,6 +248,9 @@ func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions,
 	if err != nil {
 		return nil, params, c.finish(outcome{err: err})
 	}
+	if q.isOfOtherTx(c) {
+		c.requireSingleExecution(RouteAuto, q.script) // to prepare a text again may be to execute it
+	}
 	q.bound = q.bound || params.given()
 	c.retainParams(params)
 	return c, params, nil

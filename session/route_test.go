@@ -233,3 +233,30 @@ func TestATextThatIsPreparedIsOneStatement(t *testing.T) {
 		require.Empty(t, r.conn.Log())
 	})
 }
+
+type repeatingWorld struct{ *world }
+
+func (repeatingWorld) RepeatsQueries(context.Context) (bool, error) { return true, nil }
+
+// To prepare a statement again for another transaction may be to execute it, as to prepare it was:
+// that its caller has said once.
+func TestAStatementThatIsExecutedWhilePreparedIsNotPreparedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := repeatingWorld{newWorld()}
+		s := New(w, &Policy{OwnerContext: t.Context()}, func(error) {})
+		ctx := t.Context()
+		q, err := s.PrepareQueryWithOptions(ctx, "INSERT INTO t VALUES (7) RETURNING 7", QueryOptions{Route: RouteQuery})
+		must(t, err)
+		must(t, s.BeginTransaction(ctx))
+		_, err = q.Query(ctx)
+		require.ErrorIs(t, err, ErrAmbiguousRoute)
+		_, err = q.Update(ctx)
+		require.ErrorIs(t, err, ErrAmbiguousRoute)
+		must(t, s.Commit(ctx))
+		res, err := q.Query(ctx)
+		must(t, err)
+		must(t, res.Close())
+		require.Equal(t, map[int]int{7: 1}, w.stored)
+		must(t, s.Close())
+	})
+}
