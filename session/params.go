@@ -70,23 +70,36 @@ func (s *SessionHandle) withOwnStatement(ctx context.Context, c *call, sql strin
 func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, execute func(stmt backend.Prepared, rows arrow.RecordBatch) error) error {
 	stmt := q.statement()
 	if q.isOfOtherTx(c) {
-		old, preparing := stmt, c.backendCall
-		preparing.Headers = q.headers
 		var err error
-		if stmt, err = q.s.prepare(ctx, q.sql, nil, preparing); err != nil {
+		if stmt, err = q.prepareAgain(ctx, c, stmt); err != nil {
 			return err
-		}
-		q.s.mu.Lock()
-		q.stmt, q.tx = stmt, c.backendCall.Tx
-		q.s.mu.Unlock()
-		if err := q.s.checkTxAfterRefusal(ctx, old.Close(ctx)); err != nil {
-			q.s.markDiscard(fmt.Errorf("close prepared statement: %w", err))
-			if !backend.FaultIn(err).KeepsConn() {
-				return err
-			}
 		}
 	}
 	return params.bindTo(stmt, func(rows arrow.RecordBatch) error { return execute(stmt, rows) })
+}
+
+// prepareAgain prepares the statement in the transaction of the call, and closes the one before,
+// unless the server has one handle for equal texts.
+func (q *PreparedQuery) prepareAgain(ctx context.Context, c *call, before backend.Prepared) (backend.Prepared, error) {
+	preparing := c.backendCall
+	preparing.Headers = q.headers
+	stmt, err := q.s.prepare(ctx, q.sql, nil, preparing)
+	if err != nil {
+		return nil, err
+	}
+	q.s.mu.Lock()
+	q.stmt, q.tx = stmt, c.backendCall.Tx
+	q.s.mu.Unlock()
+	if handle := handleOf(before); handle != "" && handle == handleOf(stmt) {
+		return stmt, nil
+	}
+	if err := q.s.checkTxAfterRefusal(ctx, before.Close(ctx)); err != nil {
+		q.s.markDiscard(fmt.Errorf("close prepared statement: %w", err))
+		if !backend.FaultIn(err).KeepsConn() {
+			return nil, err
+		}
+	}
+	return stmt, nil
 }
 
 // isOfOtherTx reports whether the statement has to be prepared again for the call.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -568,3 +570,42 @@ func TestAStatementIsPreparedAgainWithItsOwnHeaders(t *testing.T) {
 		require.Equal(t, []metadata.MD{metadata.Pairs("x-tenant", "a"), metadata.Pairs("x-tenant", "a")}, w.preparedWith)
 	})
 }
+
+// handleIsText is a statement whose handle is its text.
+type handleIsText struct{ *fakePrepared }
+
+func (h handleIsText) FirstHandle() string { return h.sql }
+
+// The handle of the one before is that of the next where it is the text.
+func TestAStatementThatIsPreparedAgainUnderItsHandleIsNotClosed(t *testing.T) {
+	for handle, of := range map[string]func(*fakePrepared) backend.Prepared{
+		"its text":   func(p *fakePrepared) backend.Prepared { return handleIsText{p} },
+		"not known":  func(p *fakePrepared) backend.Prepared { return p },
+		"its number": func(p *fakePrepared) backend.Prepared { return numbered{p} },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{prepared: of})
+			ctx := t.Context()
+			q, err := r.handle.PrepareQuery(ctx, "INSERT 1")
+			must(t, err)
+			must(t, r.handle.BeginTransaction(ctx))
+			_, err = q.Update(ctx)
+			must(t, err)
+			must(t, r.handle.Commit(ctx))
+			must(t, q.Close(ctx))
+			log := []string{"Prepare", "Begin", "Prepare", "ClosePrepared", "tx1: INSERT 1", "Commit", "ClosePrepared"}
+			switch handle {
+			case "its text":
+				log = slices.Delete(log, 3, 4)
+			case "not known":
+				log = slices.Delete(log, 2, 4)
+			}
+			require.Equal(t, log, r.conn.Log(), handle)
+		})
+	}
+}
+
+// numbered is a statement with a handle of its own.
+type numbered struct{ *fakePrepared }
+
+func (n numbered) FirstHandle() string { return strconv.Itoa(n.no) }
