@@ -112,7 +112,8 @@ type Stream interface {
 	Close()
 }
 
-// Prepared is a prepared statement of one Conn.
+// Prepared is a prepared statement of one Conn. It runs in the transaction that Call.Tx names, or,
+// where it is a HandleTeller, in that of its preparing.
 type Prepared interface {
 	// ParameterSchema is nil when the server does not tell.
 	ParameterSchema() *arrow.Schema

@@ -24,7 +24,9 @@ type HandleNamer interface {
 }
 
 // HandleTeller is a Prepared that tells which handle the server has given when it was prepared.
-// A session that has replaced another, and counts its handles anew, shows by it.
+// A session that has replaced another, and counts its handles anew, shows by it. By the protocol
+// the handle is of the transaction that Call.Tx of the preparing names: the statement is prepared
+// again before it is executed in another, unless the server goes by its session alone.
 type HandleTeller interface {
 	// FirstHandle is empty where it is not known, or the server has given another since. It makes
 	// no call.
