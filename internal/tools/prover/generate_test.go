@@ -94,10 +94,43 @@ func (g *generator) next() []step {
 		held, inTx, ready := maps.Clone(g.held), maps.Clone(g.inTx), maps.Clone(g.ready)
 		steps := g.step()
 		if !wanted || tries == 100 || slices.ContainsFunc(steps, func(s step) bool { return slices.Contains(g.favoured, s.verb) }) {
+			if !g.calm && g.IntN(6) == 0 {
+				steps = g.aim(steps)
+			}
 			return steps
 		}
 		g.held, g.inTx, g.ready = held, inTx, ready
 	}
+}
+
+// rpcOf are the RPCs that a step is likely to make.
+var rpcOf = map[string][]string{
+	"begin": {"BeginTransaction"}, "commit": {"EndTransaction"}, "rollback": {"EndTransaction"}, "close": {"EndTransaction", "CloseSession", "ClosePreparedStatement"},
+	"save": {"BeginSavepoint"}, "back": {"EndSavepoint"}, "free": {"EndSavepoint"},
+	"prepare": {"CreatePreparedStatement"}, "run": {"DoPut", "CreatePreparedStatement", "ClosePreparedStatement"}, "unprepare": {"ClosePreparedStatement"},
+	"insert": {"DoPut"}, "alter": {"DoPut"}, "clash": {"DoPut"}, "bulk": {"DoPut", "CreatePreparedStatement"}, "args": {"DoPut", "CreatePreparedStatement"},
+	"ingest": {"DoPut"}, "create": {"DoPut"}, "replace": {"DoPut"}, "fill": {"DoPut"}, "set": {"DoPut"}, "temp": {"DoPut"}, "use": {"DoPut"},
+	"execute": {"DoPut", "DoGet"}, "returned": {"GetFlightInfo", "DoGet"}, "read": {"GetFlightInfo", "DoGet"}, "rows": {"GetFlightInfo", "DoGet"}, "open": {"GetFlightInfo", "DoGet"},
+	"slow": {"GetFlightInfo", "DoGet"}, "option": {"SetSessionOptions"},
+}
+
+// aim has one of the steps go wrong in an RPC of its own, which random faults seldom meet.
+func (g *generator) aim(steps []step) []step {
+	at := g.IntN(len(steps))
+	rpcs := rpcOf[steps[at].verb]
+	if rpcs == nil {
+		return steps
+	}
+	fault := g.fault()
+	for fault.args[0] == "truncate" || fault.args[1] == "connect" || fault.args[1] == "session" { // which are for other points
+		fault = g.fault()
+	}
+	fault.args[1], fault.args[4] = g.pick(rpcs...), g.pick("0", "0", "0", "1")
+	if (fault.args[0] == "delay" || fault.args[0] == "freeze") && steps[at].verb != "close" {
+		steps[at].within, _ = time.ParseDuration(g.pick("20ms", "300ms", "3s"))
+		steps[at].cut = 0
+	}
+	return slices.Insert(steps, at, fault)
 }
 
 func generate(seed uint64) program {
@@ -412,7 +445,11 @@ func (g *generator) savepoint(who string) []step {
 	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
 	steps := []step{act("save"), act("insert", g.key())}
 	if g.IntN(2) == 0 {
-		steps = append(steps, act("save", g.pick("s", "inner", "inner")), act("insert", g.key()))
+		inner := []step{act("save", g.pick("s", "s", "inner"))}
+		if !g.calm && g.IntN(2) == 0 {
+			inner = g.aim(inner)
+		}
+		steps = append(append(steps, inner...), act("insert", g.key()))
 	}
 	switch g.IntN(8) {
 	case 0:

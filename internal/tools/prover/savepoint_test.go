@@ -22,7 +22,10 @@ func (w *world) savepoint(s step, a *actor) {
 		return
 	}
 	at := lastSave(t, name)
-	impossible := s.verb != "save" && at < 0 || s.verb != "back" && t.failed
+	impossible := s.verb != "save" && at < 0 || s.verb != "back" && t.failed && w.calm // else it may be sound
+	if s.verb != "back" && t.failed && !w.calm {
+		return
+	}
 	err := w.call(s, func(ctx context.Context) error {
 		switch s.verb {
 		case "save":
