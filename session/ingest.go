@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -37,7 +38,7 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 	if err := errjoin.Join(requireArgument(table != "", "a table name is needed"), requireArgument(rows != nil, "a record reader is needed")); err != nil {
 		return 0, c.finish(outcome{err: usageError(err)})
 	}
-	opts.Table = table
+	opts.Table, opts.Options = table, maps.Clone(opts.Options) // which the caller may change once it has left
 	if err := s.checkStatement(c, ingestScript(opts)); err != nil {
 		return 0, c.finish(outcome{err: err})
 	}

@@ -205,3 +205,40 @@ func TestAnIngestionLeavesWhatItsTableIs(t *testing.T) {
 		require.Equal(t, c.verb, script.Statements[0].Verb, "%+v", c.opts)
 	}
 }
+
+// optionsConn notes the options of an ingestion.
+type optionsConn struct {
+	*fakeConn
+	options chan map[string]string
+}
+
+func (c *optionsConn) Ingest(_ context.Context, _ array.RecordReader, opts backend.IngestOptions, _ backend.Call) (int64, error) {
+	c.options <- opts.Options
+	return 0, nil
+}
+
+// lateRows takes two seconds to tell its schema.
+type lateRows struct{ array.RecordReader }
+
+func (r lateRows) Schema() *arrow.Schema {
+	time.Sleep(2 * time.Second)
+	return r.RecordReader.Schema()
+}
+
+func TestTheOptionsOfAnIngestionAreItsCallersToChangeOnceItHasReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &optionsConn{&fakeConn{}, make(chan map[string]string, 1)}
+		r := newRig(t, c.fakeConn)
+		r.handle = New(c, r.policy, r.returned)
+		rows, err := array.NewRecordReader(int64Batch(1).Schema(), []arrow.RecordBatch{int64Batch(1)})
+		must(t, err)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		options := map[string]string{"sort": "a"}
+		_, err = r.handle.Ingest(ctx, "t", lateRows{rows}, backend.IngestOptions{Options: options})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		options["sort"] = "b"
+		require.Equal(t, map[string]string{"sort": "a"}, <-c.options)
+		_ = r.handle.Close()
+	})
+}
