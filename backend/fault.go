@@ -61,10 +61,14 @@ func (f Fault) KeepsConn() bool {
 // fault unless the text is gRPC's own. arrow-flight (Rust) says INVALID_ARGUMENT
 // for an action that it lacks, in words of its own. A stream that was reset is no
 // answer, whatever code gRPC makes of it; only whether the caller's context has ended
-// it is for the caller to say.
+// it is for the caller to say. GizmoSQL refuses everything in a session that an operator has
+// killed by INVALID_ARGUMENT.
 func FaultOf(code codes.Code, msg string) Fault {
 	if code == codes.InvalidArgument && strings.Contains(msg, "defined request is invalid") {
 		return FaultUnsupported
+	}
+	if code == codes.InvalidArgument && strings.Contains(msg, killedText) {
+		return FaultSession
 	}
 	if strings.Contains(msg, resetText) && code != codes.Canceled && code != codes.DeadlineExceeded {
 		return FaultTransport
@@ -92,6 +96,9 @@ func FaultOf(code codes.Code, msg string) Fault {
 		return FaultUnknown
 	}
 }
+
+// killedText is in GizmoSQL's text of a session that was killed.
+const killedText = "session has been killed"
 
 // resetText is in gRPC's text of a stream that was reset.
 const resetText = "stream terminated by RST_STREAM"

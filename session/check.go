@@ -70,10 +70,10 @@ func CheckSession(ctx context.Context, c backend.Conn, sql string) error {
 	}
 }
 
-// refusesSQL reports whether err is a server's judgement of the statement. A page of HTTP may be
-// a proxy's that has no server behind it.
+// refusesSQL reports whether err is a server's judgement of the statement, and not of the session. A
+// page of HTTP may be a proxy's that has no server behind it.
 func refusesSQL(err error) bool {
-	if effect.IsPage(err) {
+	if effect.IsPage(err) || backend.FaultIn(err) == backend.FaultSession {
 		return false
 	}
 	switch status.Code(err) {

@@ -38,8 +38,8 @@ const (
 // whose ids are a proof, before what is sent more than maxProofAge after the last proof.
 //
 // SwanLake evicts a session 15 minutes after its last statement has begun, and the next
-// request gets a new one under the same id, without an error; so does GizmoSQL, which knows its
-// transactions, after a time that is configured there. The zero proof is that of a handle that
+// request gets a new one under the same id, without an error; so does GizmoSQL, after a time that
+// is configured there. The zero proof is that of a handle that
 // has nothing to lose yet.
 type proof struct {
 	state    proofState

@@ -196,6 +196,11 @@ func (f *Faults) each(do func(*serverConn)) int {
 // in it runs to its end. It returns how many there were.
 func (f *Faults) EvictSessions() int { return f.srv.sessions.evictAll() }
 
+// KillSessions ends every session, and what runs in it, as GizmoSQL's KILL SESSION does: each
+// later RPC of its client that needs a session, which a question for SqlInfo does not, is
+// refused by INVALID_ARGUMENT. It returns how many there were.
+func (f *Faults) KillSessions() int { return f.srv.sessions.killAll() }
+
 // LimitSessions changes Profile.MaxSessions; zero is no bound. Sessions that
 // exist live on.
 func (f *Faults) LimitSessions(n int) { f.srv.sessions.setLimit(n) }

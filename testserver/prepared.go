@@ -83,19 +83,6 @@ func (s *session) removePrepared(handle string) bool {
 	return known
 }
 
-// preparedSQL finds the statement of a handle in any session.
-func (s *sessions) preparedSQL(handle string) string {
-	for _, sess := range s.all() {
-		sess.mu.Lock()
-		p := sess.mu.prepared[handle]
-		sess.mu.Unlock()
-		if p != nil {
-			return p.sql
-		}
-	}
-	return ""
-}
-
 func (h *handlers) CreatePreparedStatement(ctx context.Context, r flightsql.ActionCreatePreparedStatementRequest) (flightsql.ActionCreatePreparedStatementResult, error) {
 	var result flightsql.ActionCreatePreparedStatementResult
 	c := callOf(ctx)

@@ -55,6 +55,9 @@ func (f *service) beginRPC(ctx context.Context, rpc Point, what string, sql stri
 	if c.sessionKey, err = f.sessionKey(ctx, bearer); err != nil {
 		return ctx, end, err
 	}
+	if what == "CommandGetSqlInfo" && f.srv.sessions.isKilled(c.sessionKey) {
+		n = noSession
+	}
 	if n == openSession {
 		if c.sess, err = f.srv.sessions.open(ctx, c.sessionKey, f.conn); err != nil {
 			return ctx, end, err

@@ -23,6 +23,7 @@ type sessions struct {
 	alive         map[*session]struct{}
 	limit, lastID int
 	evicted       map[string]struct{} // keys whose client has not been told
+	killed        map[string]struct{} // keys that get no session any more
 	closed        bool
 }
 
@@ -30,7 +31,7 @@ func (s *sessions) init(srv *Server) {
 	s.srv = srv
 	s.byKey = map[string]*session{}
 	s.alive = map[*session]struct{}{}
-	s.evicted = map[string]struct{}{}
+	s.evicted, s.killed = map[string]struct{}{}, map[string]struct{}{}
 	s.limit = srv.profile.MaxSessions
 }
 
@@ -93,6 +94,9 @@ func (s *sessions) reserve(ctx context.Context, key string) (sess *session, firs
 	}
 	if s.closed {
 		return nil, false, status.Error(codes.Unavailable, "server is closing")
+	}
+	if _, killed := s.killed[key]; killed {
+		return nil, false, status.Error(codes.InvalidArgument, "Your session has been killed. Please re-connect.")
 	}
 	if ctx.Err() != nil {
 		return nil, false, status.FromContextError(ctx.Err()).Err()
@@ -188,12 +192,46 @@ func (s *sessions) all() []*session {
 	return slices.Collect(maps.Values(s.byKey))
 }
 
+// preparedSQL finds the statement of a handle in any session.
+func (s *sessions) preparedSQL(handle string) string {
+	for _, sess := range s.all() {
+		sess.mu.Lock()
+		p := sess.mu.prepared[handle]
+		sess.mu.Unlock()
+		if p != nil {
+			return p.sql
+		}
+	}
+	return ""
+}
+
 func (s *sessions) evictAll() int {
 	all := s.all()
 	for _, sess := range all {
 		s.evict(sess)
 	}
 	return len(all)
+}
+
+// killAll ends every session, and what runs in it. A key of it gets no other.
+func (s *sessions) killAll() int {
+	all := s.all()
+	s.mu.Lock()
+	for _, sess := range all {
+		s.killed[sess.key] = struct{}{}
+	}
+	s.mu.Unlock()
+	for _, sess := range all {
+		s.close(sess)
+	}
+	return len(all)
+}
+
+func (s *sessions) isKilled(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, killed := s.killed[key]
+	return killed
 }
 
 // connEnded closes the session that was bound to a connection.
