@@ -51,7 +51,11 @@ func (c *Conn) Prepare(ctx context.Context, sql string, call backend.Call) (back
 		return nil, r.wrapError(backend.StagePrepare, &tooLargeError{what: "the statement", size: size, limit: limit})
 	}
 	var reply pb.ActionCreatePreparedStatementResult
-	if err := c.sqlAction(r.rpcContext(ctx), c.flight, flightsql.CreatePreparedStatementActionType, req, &reply); err != nil {
+	err = c.sqlAction(r.rpcContext(ctx), c.flight, flightsql.CreatePreparedStatementActionType, req, &reply)
+	if err == nil && len(reply.GetPreparedStatementHandle()) == 0 {
+		err = malformed("an empty prepared statement handle") // there are servers to which it names others: the latest, or all
+	}
+	if err != nil {
 		return nil, r.wrapError(backend.StagePrepare, err)
 	}
 	params, err := decodeSchema(reply.GetParameterSchema())
@@ -159,8 +163,9 @@ func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatc
 // bind sends the parameters of a query. The server may answer with another
 // handle, which then stands for the statement with its parameters.
 //
-// The new handle is kept for later calls and for Close. An answer without one
-// leaves the handle as it was, and so does an error.
+// The new handle is kept for later calls and for Close. An answer without one, or with an empty one,
+// leaves the handle as it was, and so does an error. Some servers answer each message that they are
+// sent: the last answer that says something counts.
 func (p *prepared) bind(ctx context.Context, r *rpcCall, handle []byte, params arrow.RecordBatch) ([]byte, error) {
 	messages, err := r.encodeParams(&pb.CommandPreparedStatementQuery{PreparedStatementHandle: handle}, params)
 	if err != nil {
@@ -171,10 +176,10 @@ func (p *prepared) bind(ctx context.Context, r *rpcCall, handle []byte, params a
 		return nil, err
 	}
 	var result pb.DoPutPreparedStatementResult
-	if err := proto.Unmarshal(answers.first.GetAppMetadata(), &result); err != nil {
+	if err := proto.Unmarshal(answers.metadata, &result); err != nil {
 		return nil, malformed("prepared statement handle: %w", err)
 	}
-	if updated := result.GetPreparedStatementHandle(); updated != nil {
+	if updated := result.GetPreparedStatementHandle(); len(updated) > 0 {
 		p.mu.Lock()
 		p.mu.bound = p.mu.bound || !bytes.Equal(p.mu.handle, updated)
 		p.mu.handle = updated

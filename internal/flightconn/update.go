@@ -126,10 +126,9 @@ func (r *rpcCall) sendPut(stream pb.FlightService_DoPutClient, message *putMessa
 // message, a row count too; some servers answer each message that they are
 // sent.
 type putAnswers struct {
-	first        *pb.PutResult // nil without one
 	count        int
-	metadata     []byte // the metadata of those that have any, if it is one
-	withMetadata int    // how many have
+	metadata     []byte // the last that there was
+	withMetadata int    // how many have any
 }
 
 // receive reads the stream to its end. It returns nil only for the status OK.
@@ -143,9 +142,7 @@ func (a *putAnswers) receive(stream pb.FlightService_DoPutClient) error {
 		if err != nil {
 			return err
 		}
-		if a.count++; a.first == nil {
-			a.first = result
-		}
+		a.count++
 		if metadata := result.GetAppMetadata(); len(metadata) > 0 {
 			a.withMetadata++
 			a.metadata = metadata
