@@ -205,6 +205,13 @@ func (h *handlers) DoPutPreparedStatementUpdate(ctx context.Context, u flightsql
 	if err != nil {
 		return 0, err
 	}
+	if h.srv.profile.BoundUpdates {
+		releaseAll(params)
+		params = p.boundParams()
+		if len(params) == 0 && p.desc.Params.NumFields() > 0 {
+			return 0, status.Error(codes.InvalidArgument, "Parameters were not bound before executing a prepared statement")
+		}
+	}
 	return h.update(ctx, Statement{SQL: p.sql, Kind: KindUpdate, Tx: p.tx}, params)
 }
 

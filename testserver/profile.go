@@ -125,6 +125,9 @@ type Profile struct {
 	BindFirstRow bool
 	// RenewHandles gives a prepared statement a new handle with every bind.
 	RenewHandles bool
+	// BoundUpdates runs a prepared update with the parameters that were bound last, for a query,
+	// whatever comes with it; without any it is INVALID_ARGUMENT.
+	BoundUpdates bool
 
 	// MaxRequest is the limit of one request message in bytes, default 4 MiB.
 	// TooLargeCode answers a larger one, default ResourceExhausted.

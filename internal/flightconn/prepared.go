@@ -33,9 +33,10 @@ type prepared struct {
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
-		handle []byte // replaced when a bind is answered by another
-		bound  bool   // that has happened
-		closed bool
+		handle        []byte // replaced when a bind is answered by another
+		bound         bool   // that has happened
+		boundForQuery bool   // the server may have parameters of a query
+		closed        bool
 	}
 }
 
@@ -111,6 +112,9 @@ func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call bac
 // Update is part of backend.Prepared. All rows of checkrequest.go in one RPC. The
 // server executes the statement once for each row. The handle is not replaced
 // by it.
+//
+// INVARIANT: no update runs with the parameters of a query before it, which ClickHouse takes in
+// place of those that come with it: where there was one, they are bound as well.
 func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call backend.Call) (int64, error) {
 	ctx, r, handle, err := p.begin(ctx, "PreparedUpdate", params, call)
 	if err != nil {
@@ -122,6 +126,10 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call ba
 		must = readsCommand
 		params = array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 0)
 		defer params.Release()
+	} else if p.isBoundForQuery() {
+		if handle, err = p.bind(ctx, r, handle, params); err != nil {
+			return 0, r.wrapError(backend.StagePrepare, err)
+		}
 	}
 	messages, err := r.encodeParams(&pb.CommandPreparedStatementUpdate{PreparedStatementHandle: handle}, params)
 	if err != nil {
@@ -171,6 +179,9 @@ func (p *prepared) bind(ctx context.Context, r *rpcCall, handle []byte, params a
 	if err != nil {
 		return nil, err
 	}
+	p.mu.Lock()
+	p.mu.boundForQuery = true
+	p.mu.Unlock()
 	answers, err := r.put(ctx, fixedMessages(messages...), readsAll)
 	if err != nil {
 		return nil, err
@@ -187,6 +198,12 @@ func (p *prepared) bind(ctx context.Context, r *rpcCall, handle []byte, params a
 		handle = updated
 	}
 	return handle, nil
+}
+
+func (p *prepared) isBoundForQuery() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.boundForQuery
 }
 
 // encodeParams makes the messages of a bind, all of them, so that a row that
