@@ -62,6 +62,9 @@ type Profile struct {
 	// UnknownTxOK makes the end of an unknown transaction a success, and
 	// AbortedCommitOK the commit of an aborted one, which stores nothing.
 	UnknownTxOK, AbortedCommitOK bool
+	// EndsAnyTx makes the end of a transaction, whatever its id, that of the session's own. Without
+	// one it is INVALID_ARGUMENT.
+	EndsAnyTx bool
 	// FailuresDoNotAbort takes back what a statement of a transaction has done
 	// when it fails, and the transaction goes on without it. The engine needs
 	// savepoints.

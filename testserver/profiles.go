@@ -72,7 +72,8 @@ func SwanLake() Profile {
 
 // GizmoSQL binds a session to the bearer token of a handshake. RPC
 // cancellation does nothing; CancelFlightInfo stops whatever the session runs,
-// so that a late one hits the next statement.
+// so that a late one hits the next statement. Its transactions are stricter here: with
+// IgnoreTxID, EndsAnyTx and AbortedCommitOK they are as those of its version 1.36.
 func GizmoSQL() Profile {
 	return Profile{
 		Name:              "gizmosql",

@@ -3,6 +3,7 @@ package testserver
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"google.golang.org/grpc/codes"
@@ -39,7 +40,7 @@ func (h *handlers) EndTransaction(ctx context.Context, r flightsql.ActionEndTran
 	}
 	known := false
 	err := c.sess.withEngineLock(ctx, func() error {
-		known = c.sess.tx != nil && c.sess.tx.id == st.Tx
+		known = c.sess.tx != nil && (c.sess.tx.id == st.Tx || h.srv.profile.EndsAnyTx)
 		if _, ended := c.sess.autoRecovered[st.Tx]; ended {
 			delete(c.sess.autoRecovered, st.Tx)
 			return status.Error(codes.FailedPrecondition, "transaction aborted and rolled back; start a new transaction")
@@ -52,6 +53,8 @@ func (h *handlers) EndTransaction(ctx context.Context, r flightsql.ActionEndTran
 	case !known && h.srv.profile.UnknownTxOK:
 		c.sess.restartTTL()
 		return nil
+	case !known && h.srv.profile.EndsAnyTx:
+		return status.Errorf(codes.InvalidArgument, "TransactionContext Error: cannot %s - no transaction is active", strings.ToLower(st.SQL))
 	case !known:
 		return errUnknownTx
 	}

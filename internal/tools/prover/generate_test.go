@@ -20,6 +20,7 @@ import (
 var profiles = []testserver.Profile{
 	testserver.Strict(), testserver.SwanLake(), testserver.GizmoSQL(), testserver.Dremio(),
 	testserver.Doris(), testserver.ClickHouse(), testserver.InfluxDB(),
+	gizmoSQLAsItEnds(),
 	// What no product above does, but a server may.
 	variant("side-by-side", func(p *testserver.Profile) { p.SideBySide, p.IgnoreRPCCancel = true, true }),
 	variant("uncancellable", func(p *testserver.Profile) {
@@ -37,6 +38,20 @@ var profiles = []testserver.Profile{
 		p.Endpoints, p.Run, p.RenewHandles, p.Polls, p.PollEvery = 3, testserver.RunInInfo, true, 3, 100*time.Millisecond
 	}),
 }
+
+// gizmoSQLAsItEnds is GizmoSQL with what it does of transactions: it goes by the session, whatever
+// id a request names.
+func gizmoSQLAsItEnds() testserver.Profile {
+	p := testserver.GizmoSQL()
+	p.Name = "gizmosql-ends"
+	p.IgnoreTxID, p.EndsAnyTx, p.AbortedCommitOK, p.SessionTTL = true, true, true, 45*time.Minute
+	p.Refuse = map[string]codes.Code{"BeginSavepoint": codes.Unimplemented, "EndSavepoint": codes.Unimplemented, "PollFlightInfo": codes.Unimplemented}
+	return p
+}
+
+// losesUnseen reports whether a server does not tell by the ids of transactions that it has replaced
+// the session.
+func losesUnseen(p testserver.Profile) bool { return p.UnknownTxOK || p.EndsAnyTx }
 
 // variant is the strict profile with a difference.
 func variant(name string, change func(*testserver.Profile)) testserver.Profile {
@@ -145,6 +160,9 @@ func generate(seed uint64) program {
 	p := program{profile: g.profile.Name, auth: "none", max: 1 + g.IntN(3), min: g.IntN(3) - 1}
 	if g.profile.SessionKey == testserver.ByBearer {
 		p.auth = g.pick("basic", "token")
+		if g.profile.EndsAnyTx { // its sessions cannot be shared: one's transaction would take in what the others change
+			p.auth = "basic"
+		}
 	}
 	if p.auth == "token" {
 		p.max = 1 // its connections share a token, and so one session there
@@ -622,7 +640,7 @@ func (g *generator) hold(who string) []step {
 // event is what happens to the whole server now.
 func (g *generator) event() step {
 	verbs := []string{"kill", "goaway", "kill"}
-	if !g.profile.UnknownTxOK {
+	if !losesUnseen(g.profile) {
 		// Where a session's loss can be seen by its ids. Others lose them by
 		// idleness only.
 		verbs = append(verbs, "evict")
@@ -644,7 +662,7 @@ func (g *generator) fault() step {
 		"ClosePreparedStatement", "BeginSavepoint", "EndSavepoint", "SetSessionOptions", "GetSessionOptions")
 	after := g.IntN(2) == 0 && point != "connect" && point != "session" && point != "batch"
 	effects := []string{"kill", "kill", "delay", "fail", "freeze", "goaway"}
-	if !g.profile.UnknownTxOK {
+	if !losesUnseen(g.profile) {
 		effects = append(effects, "evict")
 	}
 	if point == "batch" {

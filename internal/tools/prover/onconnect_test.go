@@ -100,7 +100,7 @@ func (w *world) unprepared() {
 	}
 	all := w.srv.Ledger().Statements()
 	for i, st := range all {
-		if st.State != testserver.Done || !strings.HasPrefix(st.SQL, "INSERT INTO "+w.table) || isPrepared(st, all) || !w.profile.UnknownTxOK && w.begunBehindProof(st, all) {
+		if st.State != testserver.Done || !strings.HasPrefix(st.SQL, "INSERT INTO "+w.table) || isPrepared(st, all) || !losesUnseen(w.profile) && w.begunBehindProof(st, all) {
 			continue
 		}
 		proven := w.program.backend == "new" && st.Tx == "" && (st.RPC != "DoPut" || w.refusesToPrepare()) && w.provenElsewhere(st, all)

@@ -322,7 +322,7 @@ func (w *world) isHome(s step, a *actor, sql string, since moment) {
 	proven := func(st testserver.Statement) bool {
 		return (st.Peer == ran.Peer || w.program.backend == "new") && isProof(st) && isPrepared(st, all) && (st.ID > since.statements || young(st)) // which dials again
 	}
-	if w.program.prepare != "" && !isPrepared(ran, all) && !slices.ContainsFunc(all, proven) && (w.profile.UnknownTxOK || !w.begunBehindProof(ran, all)) {
+	if w.program.prepare != "" && !isPrepared(ran, all) && !slices.ContainsFunc(all, proven) && (losesUnseen(w.profile) || !w.begunBehindProof(ran, all)) {
 		w.breaks("statement in an unprepared session", "%q ran in session %d: %s", s, ran.Session, sql)
 	}
 }
@@ -694,7 +694,7 @@ func (w *world) endOfNothing(s step, end func(context.Context) error) {
 // the statement behind it, by a step that was carried out beside that: a server that
 // accepts unknown transactions has stored the statement then. A panic is told in place of that.
 func (w *world) replacedBeside(err error) bool {
-	return w.parallel && w.evicts && w.profile.UnknownTxOK && (errors.Is(err, flightpool.ErrSessionLost) || errors.Is(err, errPanicked))
+	return w.parallel && w.evicts && losesUnseen(w.profile) && (errors.Is(err, flightpool.ErrSessionLost) || errors.Is(err, errPanicked))
 }
 
 // clash changes the one row that others change too, so that the commit of one
