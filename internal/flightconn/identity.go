@@ -19,6 +19,10 @@ import (
 const (
 	authorizationKey = "authorization"
 	cookieKey        = "cookie"
+
+	// statelessCookie is the cookie in which servers of arrow-go's keep a session that they do not keep
+	// themselves.
+	statelessCookie = "arrow_flight_session"
 )
 
 // Credential is what a connection presents as who it is, for its whole life.
@@ -156,7 +160,7 @@ func (id *identity) hasOwnNameOfSession() bool {
 // session, so that another one is no loss.
 //
 // A cookie that is deleted is a session that has ended. One that comes for the
-// first time is no other session.
+// first time is no other session, and neither is another value of one that holds the session (statelessCookie).
 func (id *identity) sessionReplaced(lines []string) (replaced bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -165,6 +169,9 @@ func (id *identity) sessionReplaced(lines []string) (replaced bool) {
 			continue
 		}
 		value := c.Value
+		if c.Name == statelessCookie {
+			value = c.Name
+		}
 		if c.MaxAge < 0 || c.MaxAge == 0 && !c.Expires.IsZero() && c.Expires.Before(time.Now()) {
 			value = "" // deleted
 		}

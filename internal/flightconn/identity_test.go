@@ -146,6 +146,9 @@ func TestASessionIsReplacedWhenTheCookieThatNamesItIs(t *testing.T) {
 		"kept by Expires":              {before: []string{"session=1"}, after: []string{"session=1; Expires=" + future}},
 		"kept by Max-Age":              {before: []string{"session=1"}, after: []string{"session=1; Max-Age=60; Expires=" + past}},
 		"deleted before":               {before: []string{"session=1; Max-Age=0"}, after: []string{"session=1"}},
+		"in its cookie":                {before: []string{"arrow_flight_session=1"}, after: []string{"arrow_flight_session=2"}},
+		"in its cookie, empty":         {before: []string{"arrow_flight_session=1"}, after: []string{"arrow_flight_session="}},
+		"in its cookie, deleted":       {before: []string{"arrow_flight_session="}, after: []string{"arrow_flight_session=; Max-Age=0"}, replaced: true},
 		"no session's":                 {before: []string{"balancer=1"}, after: []string{"balancer=2"}},
 	} {
 		id := &identity{}
