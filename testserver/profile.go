@@ -47,6 +47,8 @@ type Profile struct {
 	// or whose rows wait for their reader, lets others through. Otherwise each
 	// waits for the one before.
 	SideBySide bool
+	// LockSessions refuses an RPC of a session while another of it is served, by INVALID_ARGUMENT.
+	LockSessions bool
 	// SessionWideCancel makes the cancel actions stop whatever the session
 	// of the caller runs now, whichever FlightInfo they name; an idle session
 	// answers INVALID_ARGUMENT. Otherwise they stop what they name, and an

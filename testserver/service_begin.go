@@ -55,6 +55,12 @@ func (f *service) beginRPC(ctx context.Context, rpc Point, what string, sql stri
 	if c.sessionKey, err = f.sessionKey(ctx, bearer); err != nil {
 		return ctx, end, err
 	}
+	if f.srv.profile.LockSessions {
+		if !f.srv.sessions.lock(c.sessionKey) {
+			return ctx, end, status.Errorf(codes.InvalidArgument, "Session %s is locked by a concurrent client", c.sessionKey)
+		}
+		end = func() { f.srv.sessions.unlock(c.sessionKey) }
+	}
 	if what == "CommandGetSqlInfo" && f.srv.sessions.isKilled(c.sessionKey) {
 		n = noSession
 	}
@@ -63,7 +69,8 @@ func (f *service) beginRPC(ctx context.Context, rpc Point, what string, sql stri
 			return ctx, end, err
 		}
 		if c.hasOwnSession() {
-			end = func() { f.srv.sessions.close(c.sess) }
+			unlock := end
+			end = func() { f.srv.sessions.close(c.sess); unlock() }
 		}
 	}
 	point := rpc

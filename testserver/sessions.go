@@ -24,6 +24,7 @@ type sessions struct {
 	limit, lastID int
 	evicted       map[string]struct{} // keys whose client has not been told
 	killed        map[string]struct{} // keys that get no session any more
+	locked        map[string]struct{} // keys of which an RPC is served: see Profile.LockSessions
 	closed        bool
 }
 
@@ -31,7 +32,7 @@ func (s *sessions) init(srv *Server) {
 	s.srv = srv
 	s.byKey = map[string]*session{}
 	s.alive = map[*session]struct{}{}
-	s.evicted, s.killed = map[string]struct{}{}, map[string]struct{}{}
+	s.evicted, s.killed, s.locked = map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}
 	s.limit = srv.profile.MaxSessions
 }
 
@@ -142,6 +143,21 @@ func (s *sessions) close(sess *session) (done <-chan struct{}) {
 		s.srv.goroutines.Go(func() { s.closeInTurn(sess) })
 	}
 	return sess.closedCh
+}
+
+// lock reports whether no RPC of the key was served, and marks it until unlock.
+func (s *sessions) lock(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, locked := s.locked[key]
+	s.locked[key] = struct{}{}
+	return !locked
+}
+
+func (s *sessions) unlock(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.locked, key)
 }
 
 // evict makes a session unreachable and ends it once what runs in it is done.

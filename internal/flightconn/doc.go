@@ -33,7 +33,8 @@
 // batch that is next; they are delivered in order. Those on the connection's own
 // transport are opened one after the other, each when the one before has sent
 // its schema: servers that run one statement at a time per session would
-// otherwise lock up.
+// otherwise lock up. Where a server refuses a call while it serves another of the session, each
+// waits for the end of the one before.
 //
 // Locations are tried in turn, through clients that all connections of the
 // Endpoint share and that present the connection's own credential. A client

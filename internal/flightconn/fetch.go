@@ -104,6 +104,16 @@ func statementFailed(err error) bool {
 	return errors.As(err, &s) && backend.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message()) == backend.FaultStatement
 }
 
+// sessionBusy reports whether a server has refused an RPC since it serves another of the session:
+// nothing of it was done.
+func sessionBusy(err error) bool {
+	if !statementFailed(err) {
+		return false
+	}
+	text := strings.ToLower(err.Error())
+	return strings.Contains(text, "session") && (strings.Contains(text, "is locked") || strings.Contains(text, "active operation"))
+}
+
 // turnedAway reports whether err is a server's answer that says that it has not looked at
 // the statement: it does not take the credential, or has no such RPC. A page of HTTP is none: a
 // proxy may have put it in place of the answer to what has run.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
 )
@@ -38,6 +39,8 @@ type mergedSource struct {
 	prevOpened <-chan struct{} // what the next part waits for before it uses the connection's own transport
 	renewal    *renewal
 	budget     *readAheadBudget
+
+	oneAtATime atomic.Bool // the server has refused one beside another
 }
 
 // merge starts reading endpoints and waits for the first schema.
@@ -70,10 +73,10 @@ func (m *mergedSource) startNext() {
 	}
 	i := m.started
 	m.started++
-	p := &part{opened: make(chan struct{}), batches: make(chan queuedBatch, m.call.conn.cfg().Prefetch)}
+	p := &part{front: make(chan struct{}), opened: make(chan struct{}), batches: make(chan queuedBatch, m.call.conn.cfg().Prefetch)}
 	m.reading = append(m.reading, p)
 	if len(m.reading) == 1 {
-		m.budget.setCurrent(&p.usage)
+		m.setFront(p)
 	}
 	endpoint, err := decodeEndpoint(encoded)
 	if err != nil {
@@ -94,9 +97,15 @@ func (m *mergedSource) startNext() {
 func (m *mergedSource) advance() {
 	m.reading = slices.Delete(m.reading, 0, 1)
 	if len(m.reading) > 0 {
-		m.budget.setCurrent(&m.reading[0].usage)
+		m.setFront(m.reading[0])
 	}
 	m.startNext()
+}
+
+// setFront says that nothing is read any more of the parts before p.
+func (m *mergedSource) setFront(p *part) {
+	m.budget.setCurrent(&p.usage)
+	close(p.front)
 }
 
 // awaitSchema waits for a part's schema and compares it.

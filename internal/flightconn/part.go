@@ -12,6 +12,7 @@ import (
 
 // part is one endpoint of a merged result.
 type part struct {
+	front   chan struct{}    // closed when the parts before it have ended
 	opened  chan struct{}    // closed when schema or err is known
 	batches chan queuedBatch // closed at the end; err tells why
 	usage   partUsage
@@ -93,9 +94,17 @@ func (p *part) readBatches(ctx context.Context, m *mergedSource, rd *reader) err
 
 // open opens the endpoint. An endpoint that has to wait for its turn is taken after that,
 // since it is renewed until then.
+//
+// INVARIANT: an endpoint that a server has refused since it serves another call of the session, as
+// ClickHouse and duckgres do, is asked for again once the parts before it have ended, and so are those behind it.
 func (p *part) open(ctx context.Context, m *mergedSource, takeEndpoint func() (*FlightEndpoint, error)) (*reader, error) {
 	if p.ownFirst {
 		if err := awaitTurn(ctx, p.prevOpened); err != nil {
+			return nil, err
+		}
+	}
+	if m.oneAtATime.Load() {
+		if err := awaitTurn(ctx, p.front); err != nil {
 			return nil, err
 		}
 	}
@@ -104,6 +113,14 @@ func (p *part) open(ctx context.Context, m *mergedSource, takeEndpoint func() (*
 		return nil, err
 	}
 	reserve := func(bytes int64) error { return m.budget.reserve(ctx, &p.usage, bytes) }
+	rd, err := m.call.openReader(ctx, endpoint, p.prevOpened, reserve)
+	if !sessionBusy(err) || m.call.mayChange {
+		return rd, err
+	}
+	m.oneAtATime.Store(true)
+	if err := awaitTurn(ctx, p.front); err != nil {
+		return nil, err
+	}
 	return m.call.openReader(ctx, endpoint, p.prevOpened, reserve)
 }
 
