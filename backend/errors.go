@@ -98,7 +98,9 @@ type Error struct {
 
 	// Partial says that the call was to change several things outside of a transaction,
 	// by the statements of a text or the rows of its parameters, and that the server may
-	// have stored some of it before it refused the rest.
+	// have stored some of it before it refused the rest; or that it was a change with rows, such
+	// as INSERT … RETURNING, and that the server failed when it gave them, or did not know
+	// them any more: what they tell of may be stored.
 	Partial bool
 
 	// Read says that the statement only reads, and that no batch of its

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/effect"
 )
@@ -51,6 +54,18 @@ func (c *call) changesSeveral() bool {
 // statement.
 func (c *call) mayBeHalfDone(e *backend.Error) bool {
 	return e.Stage > backend.StagePrepare && c.changesSeveral()
+}
+
+// failedWhole reports whether e is the server's answer to a single statement that was
+// sent once, so that the failure of it is that of everything the call was to do.
+func (c *call) failedWhole(e *backend.Error) bool {
+	return e.Fault == backend.FaultStatement && !c.manyExecutions && c.script.Atomic() && !c.resultFailed(e)
+}
+
+// resultFailed reports whether e is about a result that the server has begun to give, or does not know any
+// more: its statement may have been executed, as servers do that run it before they are asked for rows.
+func (c *call) resultFailed(e *backend.Error) bool {
+	return e.Stage == backend.StageFetch && (c.delivered || status.Code(e.Err) == codes.NotFound)
 }
 
 // mayBePartlyStored reports whether the server has refused the call when some of it was stored, for

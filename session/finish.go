@@ -191,12 +191,6 @@ func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
 	s.mu.sideEffects.add(c.script, e == nil, s.mu.tx.phase != txNone)
 }
 
-// failedWhole reports whether e is the server's answer to a single statement that was
-// sent once, so that the failure of it is that of everything the call was to do.
-func (c *call) failedWhole(e *backend.Error) bool {
-	return e.Fault == backend.FaultStatement && !c.manyExecutions && c.script.Atomic()
-}
-
 // awaitStep runs a step of the call on the pool's context. It waits no longer than
 // the caller's context, its handle and its owner allow: inTime is false when the caller has
 // left the step, and late is called then with the result. A panic or Goexit in the

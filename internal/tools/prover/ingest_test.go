@@ -69,6 +69,9 @@ func (w *world) replace(s step, a *actor, q statements) {
 		return
 	}
 	w.judge(s, a, err)
+	if a != nil && a.tx != nil && backend.FaultIn(err) == flightpool.FaultUnsupported {
+		a.tx.failed = true // the table may have been dropped before the rows were refused
+	}
 }
 
 // elsewhere counts the rows that are in tables of their step's own.

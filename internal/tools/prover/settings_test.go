@@ -81,13 +81,24 @@ const leastTokenLeft = 9 * time.Second
 func (w *world) seesShade(what fmt.Stringer, a *actor, seen string) {
 	switch {
 	case a.has(shade):
-	case w.mustBePainted() && !w.parallel && seen != w.serversShade(): // one that hides what others change
+	case w.mustBePainted() && !w.parallel && !w.givesUpPainter() && seen != w.serversShade(): // one that hides what others change
 		w.breaks("setting of another", "%q sees the shade %s, which is %s on the server", what, seen, w.serversShade())
 	case strings.HasPrefix(seen, "own-") && !w.sharesSession():
 		w.breaks("setting of another", "%q sees the shade %s, which a session has of its own", what, seen)
 	case w.mustBePainted() && w.painters == 0 && seen != operators:
 		w.breaks("setting of another", "%q sees the shade %s", what, seen)
 	}
+}
+
+// givesUpPainter reports whether a session may be given up that has changed the setting: it is put back
+// behind the caller, at any time.
+func (w *world) givesUpPainter() bool {
+	for _, a := range w.actors {
+		if a.shaken && a.has(shade) {
+			return true
+		}
+	}
+	return false
 }
 
 // mustBePainted reports whether every borrower's changes could be taken back: those of a session that is

@@ -676,7 +676,7 @@ func (w *world) commit(s step, a *actor) {
 	case err == nil:
 		a.tx = nil
 	case errors.Is(err, flightpool.ErrTxAborted) && w.calm && (t.failed || t.clashed):
-		a.tx = nil // the handle is good for the next
+		a.tx, a.refused = nil, true // the handle is good for the next
 	default:
 		w.judge(s, a, err)
 		a.shaken = true
@@ -685,7 +685,7 @@ func (w *world) commit(s step, a *actor) {
 
 // endOfNothing ends a transaction where there is none.
 func (w *world) endOfNothing(s step, end func(context.Context) error) {
-	if err := w.call(s, end); err == nil {
+	if err := w.call(s, end); err == nil && (s.verb != "rollback" || !w.actors[s.who].refused) {
 		w.breaks("failure unnoticed", "%q, outside of a transaction", s)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
@@ -103,6 +104,7 @@ type actor struct {
 	held     *heldResult     // a result that stays open from one step to others
 	since    time.Time       // of the session
 	used     time.Time       // start of its last call of which the server may know
+	refused  bool            // a commit was refused: one Rollback more is no mistake
 }
 
 // tx is a transaction as its actor knows it.
@@ -380,6 +382,9 @@ func (w *world) refusedBefore(err error) bool {
 	}
 	if flightpool.SafeToRetry(err) || e.Unsent {
 		return true
+	}
+	if e.Partial || e.Stage == backend.StageFetch {
+		return false // some servers run a change before its rows are asked for
 	}
 	if w.lies {
 		return e.Fault == flightpool.FaultUsage

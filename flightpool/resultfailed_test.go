@@ -1,0 +1,59 @@
+package flightpool
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// A server that runs a change before its rows are asked for may answer these as if it had refused the change.
+func TestAChangeWhoseRowsAreLostIsNotTakenForRefused(t *testing.T) {
+	profile := testserver.Strict()
+	profile.Run = testserver.RunInInfo
+	for name, fault := range map[string]testserver.Fault{
+		"unknown": {On: testserver.OnDoGet, SQL: "", Times: 1, Do: testserver.Fail(codes.NotFound, "conflict: the ticket is unknown")},
+		"cut":     {On: testserver.OnBatch, Skip: 1, Times: 1, Do: testserver.Fail(codes.Aborted, "conflict: the block is gone")},
+	} {
+		inBubble(t, profile, Config{MaxSize: 1}, func(r *rig) {
+			_, err := r.pool.Update(r.Context(), "CREATE TABLE t (k BIGINT)")
+			require.NoError(r, err)
+			r.srv.Faults().Set(fault)
+			sql := "INSERT INTO t VALUES (1) RETURNING k"
+			if name == "cut" {
+				sql = "INSERT INTO t VALUES " + manyRows(3000) + " RETURNING k"
+			}
+			_, err = CollectRows[int64](r.pool.Query(r.Context(), sql))
+			var e *Error
+			require.ErrorAs(r, err, &e)
+			require.Equal(r, FaultStatement, e.Fault, name)
+			require.True(r, e.Partial, name)
+			require.False(r, IsConflict(err), name)
+			require.False(r, SafeToRetry(err), name)
+			n, err := CollectOneRow[int64](r.pool.Query(r.Context(), "SELECT count(*) FROM t"))
+			require.NoError(r, err)
+			require.NotZero(r, n)
+		})
+	}
+}
+
+// Nor is what it has left in the session.
+func TestWhatAChangeWithLostRowsHasLeftIsTakenBack(t *testing.T) {
+	profile := testserver.Strict()
+	profile.Run = testserver.RunInInfo
+	inBubble(t, profile, Config{MaxSize: 1}, func(r *rig) {
+		s := r.session()
+		r.srv.Faults().Set(testserver.Fault{On: testserver.OnDoGet, SQL: "CREATE TEMP", Times: 1, Do: testserver.Fail(codes.NotFound, "the ticket is unknown")})
+		err := drained(s.QueryWithOptions(r.Context(), "CREATE TEMP TABLE mine (v BIGINT)", QueryOptions{Route: RouteQuery}))
+		require.ErrorContains(r, err, "ticket is unknown")
+		_ = s.Close() // what the engine does not list costs the connection
+		_, err = CollectRows[int64](r.pool.Query(r.Context(), "SELECT * FROM mine"))
+		require.ErrorContains(r, err, "mine does not exist")
+	})
+}
+
+// manyRows are the tuples of a VALUES.
+func manyRows(n int) string { return strings.TrimSuffix(strings.Repeat("(1), ", n), ", ") }
