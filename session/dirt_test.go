@@ -472,31 +472,35 @@ func TestARefusedOptionWhoseTransactionCannotBeProbedLosesTheSession(t *testing.
 // Of a name that is prepared before anybody could ask whether the session has it already, nothing
 // is known at the end: what OnConnect has prepared could be gone.
 func TestANameThatIsFirstPreparedInATransaction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newStateConn()
-		r := stateRig(t, c)
-		prepare := func() {
-			r.handle, r.returns = New(c, r.policy, r.returned), nil
-			must(t, r.handle.BeginTransaction(t.Context()))
-			_, err := r.handle.Update(t.Context(), "PREPARE q AS SELECT 1")
-			must(t, err)
-			must(t, r.handle.Commit(t.Context()))
-			_ = r.handle.Close()
-		}
-		prepare()
-		require.ErrorContains(t, r.discarded(), "may have replaced another")
-		prepare()
-		r.reused() // the server is known to tell
-		c.prepared = 1
-		prepare()
-		require.ErrorContains(t, r.discarded(), "was replaced")
+	for _, texts := range [][]string{{"PREPARE q AS SELECT 1"}, {"PREPARE q AS SELECT 1", "DEALLOCATE q"}, {"PREPARE q AS SELECT 1; DEALLOCATE q"}} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStateConn()
+			r := stateRig(t, c)
+			prepare := func() {
+				r.handle, r.returns = New(c, r.policy, r.returned), nil
+				must(t, r.handle.BeginTransaction(t.Context()))
+				for _, sql := range texts {
+					_, err := r.handle.Update(t.Context(), sql)
+					must(t, err)
+				}
+				must(t, r.handle.Commit(t.Context()))
+				_ = r.handle.Close()
+			}
+			prepare()
+			require.ErrorContains(t, r.discarded(), "may have replaced another")
+			prepare()
+			r.reused() // the server is known to tell
+			c.prepared = 1
+			prepare()
+			require.ErrorContains(t, r.discarded(), "was replaced")
 
-		r = stateRig(t, c)
-		c.fail = map[string]error{preparedNameQuery(sqlscan.Effect{Name: "q"}).sql: sqlError("no such function")}
-		prepare()
-		r.reused() // such a server replaces none
-		require.Contains(t, r.conn.Log(), "DEALLOCATE q")
-	})
+			r = stateRig(t, c)
+			c.fail = map[string]error{preparedNameQuery(sqlscan.Effect{Name: "q"}).sql: sqlError("no such function")}
+			prepare()
+			r.reused() // such a server replaces none
+			require.Contains(t, strings.Join(r.conn.Log(), ";"), "DEALLOCATE q")
+		})
+	}
 }
 
 // DuckDB leaves a setting of the whole server behind what fails in a transaction while it runs it

@@ -32,16 +32,13 @@ type sideEffects struct {
 // transaction.
 func (d *sideEffects) add(script sqlscan.Script, done, inTx bool) {
 	d.used = d.used || !script.PlainRead()
-	d.changedObjects = d.changedObjects || slices.ContainsFunc(script.Statements, func(st sqlscan.Statement) bool {
-		return st.Verb == "CREATE" || st.Verb == "ALTER" || st.Verb == "DROP"
-	})
+	d.changedObjects = d.changedObjects || script.MayChangeObjects()
 	for _, e := range script.Effects() {
 		if e.Kind == sqlscan.EffectDeallocate {
-			e = d.deallocate(e, done)
+			d.deallocate(e, done)
+			continue
 		}
-		if e.Kind != sqlscan.EffectDeallocate {
-			d.effects = append(d.effects, e)
-		}
+		d.effects = append(d.effects, e)
 	}
 	if inTx && !done && script.RunsInSteps() {
 		d.effects = append(d.effects, sqlscan.TxPolicy())
@@ -101,17 +98,22 @@ func (d *sideEffects) namespaceChangedByCaller() bool {
 	return len(d.options) > 0 || slices.ContainsFunc(d.effects, func(e sqlscan.Effect) bool { return e.Kind == sqlscan.EffectNamespace })
 }
 
-// deallocate is e if what it takes back was on record, which it no longer is when
-// that is done, else an unknown effect: it took something away that was there
-// before.
-func (d *sideEffects) deallocate(e sqlscan.Effect, done bool) sqlscan.Effect {
-	for i, have := range d.effects {
-		if have.Kind == sqlscan.EffectPrepared && have.Key() == e.Key() {
-			if done {
-				d.effects = append(d.effects[:i:i], d.effects[i+1:]...)
-			}
-			return e
+// deallocate records a DEALLOCATE. What it takes back is not on record any more once it is done. The
+// name stays there where the session is not known to have begun without it: then
+// its PREPARE may have replaced a statement of that name, which has gone with it. A name that is not on
+// record was there before.
+func (d *sideEffects) deallocate(e sqlscan.Effect, done bool) {
+	at := slices.IndexFunc(d.effects, func(have sqlscan.Effect) bool { return have.Kind == sqlscan.EffectPrepared && have.Key() == e.Key() })
+	switch {
+	case at < 0:
+		d.effects = append(d.effects, sqlscan.Effect{Kind: sqlscan.EffectUnknown})
+	case done:
+		d.effects = append(d.effects[:at:at], d.effects[at+1:]...)
+		if had, known := d.initial[preparedNameQuery(e).key]; !known || !noneOf(had) {
+			d.effects = append(d.effects, e)
 		}
 	}
-	return sqlscan.Effect{Kind: sqlscan.EffectUnknown}
 }
+
+// noneOf reports whether the answer to a preparedNameQuery is that there is none.
+func noneOf(had stateValues) bool { return len(had) == 1 && had[0].text == "0" }

@@ -19,7 +19,8 @@ func effectsOf(texts ...string) (d sideEffects) {
 func TestWhatMayHaveChangedObjectsIsRemembered(t *testing.T) {
 	for sql, changed := range map[string]bool{
 		"CREATE TABLE t (a INT)": true, "ALTER TABLE t ADD b INT": true, "DROP TABLE t": true, "SELECT 1; DROP VIEW v": true,
-		"INSERT INTO t VALUES (1)": false, "SELECT 1": false, "SET threads = 1": false,
+		"INSERT INTO t VALUES (1)": false, "SELECT 1": false, "SET threads = 1": false, "EXPLAIN ANALYZE DROP TABLE t": true, `EXPLAIN ("analyze") DROP VIEW v`: true, "EXPLAIN DROP TABLE t": false,
+		"SELECT 1 --\r; DROP TABLE t": true, "FROM (PIVOT t ON a)": false,
 	} {
 		require.Equal(t, changed, effectsOf(sql).changedObjects, sql)
 		require.Equal(t, changed, effectsOf(sql, "SELECT 1", "INSERT INTO t VALUES (1)").changedObjects, "%s, and others behind it", sql)
@@ -61,11 +62,20 @@ func TestDeallocateTakesBackWhatWasPrepared(t *testing.T) {
 		}
 		return kinds
 	}
-	const p, unknown = sqlscan.EffectPrepared, sqlscan.EffectUnknown
+	const p, replaced, unknown = sqlscan.EffectPrepared, sqlscan.EffectDeallocate, sqlscan.EffectUnknown
+	begunWith := func(had string) sideEffects {
+		return sideEffects{initial: map[string]stateValues{"(prepared) a": {{text: had}}}}
+	}
 	require.Equal(t, []sqlscan.EffectKind{p}, kinds(effectsOf("PREPARE a AS SELECT 1")))
-	require.Empty(t, kinds(effectsOf("PREPARE a AS SELECT 1", "DEALLOCATE a")))
+	for had, want := range map[string][]sqlscan.EffectKind{"0": nil, "1": {replaced}} {
+		d := begunWith(had)
+		d.add(sqlscan.Parse("PREPARE a AS SELECT 1"), true, false)
+		d.add(sqlscan.Parse("DEALLOCATE A"), true, false)
+		require.Equal(t, want, kinds(d), "it began with %s", had)
+	}
+	require.Equal(t, []sqlscan.EffectKind{replaced}, kinds(effectsOf("PREPARE a AS SELECT 1", "DEALLOCATE a")), "nobody knows what it began with")
 	require.Equal(t, []sqlscan.EffectKind{p, unknown}, kinds(effectsOf("PREPARE a AS SELECT 1", "DEALLOCATE b")))
-	require.Equal(t, []sqlscan.EffectKind{p}, kinds(effectsOf("PREPARE b AS SELECT 1", "PREPARE a AS SELECT 1", "DEALLOCATE a")))
+	require.Equal(t, []sqlscan.EffectKind{p, replaced}, kinds(effectsOf("PREPARE b AS SELECT 1", "PREPARE a AS SELECT 1", "DEALLOCATE a")))
 	require.Equal(t, []sqlscan.EffectKind{sqlscan.EffectTempTable, unknown}, kinds(effectsOf("CREATE TEMP TABLE a (x INT)", "DEALLOCATE a")))
 	left := effectsOf("PREPARE a AS SELECT 1")
 	left.add(sqlscan.Parse("DEALLOCATE a"), false, false)

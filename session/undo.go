@@ -92,7 +92,12 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d side
 	case sqlscan.EffectTempView:
 		return s.exec(ctx, "DROP VIEW IF EXISTS temp.main."+lastPart(e.Name), backend.Call{})
 	case sqlscan.EffectPrepared:
-		return s.undoPrepared(ctx, e, d)
+		if err := s.verifyNotReplaced(ctx, e, d); err != nil {
+			return err
+		}
+		return s.exec(ctx, "DEALLOCATE "+e.Name, backend.Call{})
+	case sqlscan.EffectDeallocate:
+		return s.verifyNotReplaced(ctx, e, d)
 	case sqlscan.EffectPivotType:
 		return s.dropPivotTypes(ctx)
 	case sqlscan.EffectTxPolicy:
@@ -102,14 +107,14 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d side
 			return err
 		}
 		return fmt.Errorf("the setting %s was changed, which servers do not show", e.Name)
-	case sqlscan.EffectUnknown, sqlscan.EffectLinkedSettings, sqlscan.EffectDeallocate:
+	case sqlscan.EffectUnknown, sqlscan.EffectLinkedSettings:
 	}
 	return errors.New("a statement left something that cannot be taken back")
 }
 
-// undoPrepared takes a prepared name back. Of a server that tells the names only now it is
-// not known whether the session had it at its start.
-func (s *SessionHandle) undoPrepared(ctx context.Context, e sqlscan.Effect, d sideEffects) error {
+// verifyNotReplaced makes sure that the session has begun without a prepared name. Of a server that tells the
+// names only now that is not known.
+func (s *SessionHandle) verifyNotReplaced(ctx context.Context, e sqlscan.Effect, d sideEffects) error {
 	r := preparedNameQuery(e)
 	had, known := d.initial[r.key]
 	if !known {
@@ -121,10 +126,10 @@ func (s *SessionHandle) undoPrepared(ctx context.Context, e sqlscan.Effect, d si
 			return err
 		}
 	}
-	if len(had) == 1 && had[0].text != "0" {
+	if known && !noneOf(had) {
 		return fmt.Errorf("the prepared statement %s was replaced", e.Name)
 	}
-	return s.exec(ctx, "DEALLOCATE "+e.Name, backend.Call{})
+	return nil
 }
 
 // rememberState reads, before a statement is sent, what the statement changes and what

@@ -18,7 +18,7 @@ const (
 	EffectLinkedSettings                   // the setting Name changes others with it, even if it is refused: the session must end
 	EffectSecret                           // the setting Name has another value, which servers do not show: RESET, and the session must end
 	EffectTxPolicy                         // what runs in steps has failed in a transaction: RESET of the setting Name, if the server has it
-	EffectDeallocate                       // DEALLOCATE Name: nothing, if this session has prepared it, else unknown
+	EffectDeallocate                       // DEALLOCATE Name: nothing, if this session has prepared it and replaced none by that, else unknown
 )
 
 // Effect is one thing left behind. Name is as it was written, quotes included,

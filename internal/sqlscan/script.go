@@ -157,6 +157,14 @@ func (s Script) RunsInSteps() bool {
 	return s.SyntaxFault != "" || s.othersReadSeveral || slices.ContainsFunc(s.Statements, Statement.mayRunOthers)
 }
 
+// MayChangeObjects reports whether the text makes, alters or drops something, or may in what a server runs
+// as several statements, such as the one that it explains.
+func (s Script) MayChangeObjects() bool {
+	return !s.ReadOnly() && (s.RunsInSteps() || slices.ContainsFunc(s.Statements, func(st Statement) bool {
+		return st.Verb == "CREATE" || st.Verb == "ALTER" || st.Verb == "DROP"
+	}))
+}
+
 // MayLeaveTx reports whether a server that is cut between the statements as which it runs one of the text may
 // have left a transaction of its own open. DuckDB begins none for a PIVOT whose rows are asked for, and one where it
 // is to explain it.

@@ -59,7 +59,7 @@ var tryOut = []string{
 	"SELECT nextval('seq')", "SELECT write_log('x')", "FROM checkpoint()",
 	"CHECKPOINT", "FORCE CHECKPOINT", "VACUUM", "VACUUM ANALYZE t", "ANALYZE", "UPDATE EXTENSIONS",
 	"ATTACH ':memory:' AS more", "DETACH lake2", "LOAD icu",
-	"PREPARE q AS SELECT 1", "PREPARE q AS INSERT INTO t VALUES (7); EXECUTE q", "DEALLOCATE atstart", "PREPARE q AS SELECT 1; DEALLOCATE q", "EXECUTE atstart", "PREPARE atstart AS SELECT 2",
+	"PREPARE q AS SELECT 1", "PREPARE q AS INSERT INTO t VALUES (7); EXECUTE q", "DEALLOCATE atstart", "PREPARE q AS SELECT 1; DEALLOCATE q", "EXECUTE atstart", "PREPARE atstart AS SELECT 2", "PREPARE atstart AS SELECT 2; DEALLOCATE atstart", "PREPARE q AS SELECT 1; PREPARE Q AS SELECT 2; DEALLOCATE q",
 	"PIVOT t ON a IN (SELECT a FROM t)", "FROM (PIVOT t ON a IN (SELECT a FROM t) USING count(*))", "FROM query('SELECT 1')", "FROM query('FROM enable_logging()')", "FROM query($$SELECT nextval('seq')$$)", "FROM query(\"SELECT nextval('seq')\")", "FROM query(\"FROM enable_logging()\")",
 	"FROM query('FROM enable_' || 'logging()')", "FROM query(('FROM enable_logging()'))", "FROM query(concat('SELECT nextval(''seq'')'))", "FROM json_execute_serialized_sql(json_serialize_sql('FROM enable_logging()'))",
 	"ALTER DATABASE lake2 SET ALIAS TO lake3", "SELECT setseed\u200b(0.5)", "SET custom_profiling_settings = '{\"CPU_TIME\": \"true\"}'",
@@ -229,7 +229,8 @@ func TestTheNextBorrowerFindsTheSessionAsOnConnectHasLeftIt(t *testing.T) {
 		"DROP TABLE mine; CREATE TEMP TABLE mine (b INT)", "CREATE TEMP TABLE another (a INT)", "CREATE TEMP VIEW another AS SELECT 1", "DROP TABLE t", "DROP TABLE IF EXISTS nosuch", "SET threads = 3",
 		"ALTER TABLE mine RENAME TO hers", "ALTER TABLE mine ADD COLUMN b INT", "ALTER VIEW yours RENAME TO hers", "CREATE UNIQUE INDEX i ON mine (a)", "DROP INDEX mine_a",
 		"DROP SEQUENCE mine_seq", "DROP TYPE mine_type", "DROP MACRO mine_macro", "ALTER TABLE t ADD COLUMN b INT", "CREATE TABLE n (a INT)", "CREATE INDEX i ON t (a)", "DROP SEQUENCE seq",
-		"CREATE TEMP TABLE x (a INT); ALTER TABLE x ADD COLUMN b INT",
+		"CREATE TEMP TABLE x (a INT); ALTER TABLE x ADD COLUMN b INT", "EXPLAIN ANALYZE DROP TABLE mine", "EXPLAIN (\"analyze\") DROP VIEW yours", "EXPLAIN ANALYZE ALTER TABLE mine ADD COLUMN b INT",
+		"SELECT 1 --\r; DROP TABLE mine",
 	}, func(ctx context.Context, s *flightpool.SessionHandle) error {
 		_, err := s.Update(ctx, "CREATE TEMP TABLE mine (a INT); CREATE TEMP VIEW yours AS SELECT 1; CREATE INDEX mine_a ON mine (a); "+
 			"CREATE TEMP SEQUENCE mine_seq; CREATE TEMP TYPE mine_type AS ENUM ('a'); CREATE TEMP MACRO mine_macro() AS 1; SET threads = 2")
