@@ -109,7 +109,7 @@ func (d *sideEffects) deallocate(e sqlscan.Effect, done bool) {
 		d.effects = append(d.effects, sqlscan.Effect{Kind: sqlscan.EffectUnknown})
 	case done:
 		d.effects = append(d.effects[:at:at], d.effects[at+1:]...)
-		if had, known := d.initial[preparedNameQuery(e).key]; !known || !noneOf(had) {
+		if had, known := d.initial[preparedNameQuery(e).key]; (!known || !noneOf(had)) && !slices.Contains(d.effects, e) {
 			d.effects = append(d.effects, e)
 		}
 	}

@@ -74,6 +74,7 @@ func TestDeallocateTakesBackWhatWasPrepared(t *testing.T) {
 		require.Equal(t, want, kinds(d), "it began with %s", had)
 	}
 	require.Equal(t, []sqlscan.EffectKind{replaced}, kinds(effectsOf("PREPARE a AS SELECT 1", "DEALLOCATE a")), "nobody knows what it began with")
+	require.Equal(t, []sqlscan.EffectKind{replaced}, kinds(effectsOf("PREPARE a AS SELECT 1", "DEALLOCATE a", "PREPARE a AS SELECT 1", "DEALLOCATE a")), "once is enough")
 	require.Equal(t, []sqlscan.EffectKind{p, unknown}, kinds(effectsOf("PREPARE a AS SELECT 1", "DEALLOCATE b")))
 	require.Equal(t, []sqlscan.EffectKind{p, replaced}, kinds(effectsOf("PREPARE b AS SELECT 1", "PREPARE a AS SELECT 1", "DEALLOCATE a")))
 	require.Equal(t, []sqlscan.EffectKind{sqlscan.EffectTempTable, unknown}, kinds(effectsOf("CREATE TEMP TABLE a (x INT)", "DEALLOCATE a")))
