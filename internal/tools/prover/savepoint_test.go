@@ -22,9 +22,9 @@ func (w *world) savepoint(s step, a *actor) {
 		return
 	}
 	at := lastSave(t, name)
-	impossible := s.verb != "save" && at < 0 || s.verb != "back" && t.failed && w.calm // else it may be sound
-	if s.verb != "back" && t.failed && !w.calm {
-		return
+	impossible := s.verb != "save" && at < 0
+	if s.verb != "back" && t.failed {
+		return // it may be sound all the same, as after a panic in a loop over rows
 	}
 	err := w.call(s, func(ctx context.Context) error {
 		switch s.verb {
@@ -40,7 +40,7 @@ func (w *world) savepoint(s step, a *actor) {
 		w.breaks("failure unnoticed", "%q", s)
 	}
 	if impossible {
-		return // of a failed transaction nothing else is expected, and a name that is not known changes nothing
+		return // a name that is not known changes nothing
 	}
 	w.judge(s, a, err)
 	if err != nil || t.ended != open {

@@ -900,6 +900,8 @@ func (w *world) run(s step, a *actor) {
 	})
 	a.noteBound(w)
 	w.record(s, a, s.num(0), 1, err)
+	// What is prepared in a transaction is not prepared again behind it by a driver that is not known.
+	a.shaken = a.shaken || err != nil && w.program.backend == "new"
 	w.judge(s, a, err)
 }
 
