@@ -60,8 +60,10 @@ func BasicHeader(user, password string) Auth {
 // nothing in their answers tells. A cancel that such a server carries out for a
 // whole session (GizmoSQL's) stops the statements of other callers, a setting or
 // transaction of one is seen by all, a connection that is closed may end the session
-// of all, and connections that come after one that broke find what was left. Use BasicAuth there, which makes a session for each
-// connection, or MaxSize 1.
+// of all, and connections that come after one that broke, or was given up, find what was left: also the
+// transaction that a change leaves which is cut while the server runs it as several statements, in which later changes are
+// reported as stored and are not. Use BasicAuth there, which makes a session for each
+// connection. MaxSize 1 keeps callers apart, but not from what a connection before has left.
 func BearerAuth(token string) Auth {
 	return Auth{headerAuth{kind: "bearer", value: newSecret("Bearer " + token), check: func(value string) error {
 		if err := checkToken(strings.TrimPrefix(value, "Bearer ")); err != nil {
