@@ -2,6 +2,7 @@ package reservoir
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,11 +11,20 @@ import (
 )
 
 // stale makes a reservoir with n idle connections that are past their replacement
-// time, while no successor of them can be opened yet.
+// time, while no successor of them can be opened: each later open waits until the
+// reservoir is closed. One that ended meanwhile would stand before that of arrive.
 func stale(t *testing.T, n int) *Reservoir[int] {
 	t.Helper()
+	var opens atomic.Int64
 	r, err := New(Config[int]{
-		Open: func(context.Context) (int, error) { return 1, nil }, Close: func(int) error { return nil },
+		Open: func(ctx context.Context) (int, error) {
+			if opens.Add(1) > int64(n) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}
+			return 1, nil
+		},
+		Close:   func(int) error { return nil },
 		MaxSize: 2 * n, MaxConcurrentOpens: n, MaxLifetime: -1, ReplaceAfter: -1, IdleTTL: -1,
 	})
 	require.NoError(t, err)
