@@ -225,15 +225,15 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 // it returns, and calls that wait go on. No caller waits for the cleaning that may
 // follow.
 func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
-	mayHaveLeftTx := report.Safe() && st.mayHaveLeftTx()
-	if mayHaveLeftTx || !report.Safe() && st.answered.Load() {
-		s.restoreBeforeLoss()
+	mayBeInTx := report.Safe() && !st.leftTx && st.mayLeaveTx()
+	if mayBeInTx || !report.Safe() && st.answered.Load() {
+		s.cleanBeforeLoss(st.mayLeaveTx())
 	}
 	s.mu.Lock()
 	switch {
 	case !report.Safe():
 		s.mu.lost = fmt.Errorf("%w: a cancelled statement may still run: %s", backend.ErrSessionLost, report)
-	case mayHaveLeftTx:
+	case mayBeInTx:
 		s.mu.lost = fmt.Errorf("%w: %s was cut, which servers run as several statements: the transaction of those may be open", backend.ErrSessionLost, st.call.op)
 	case st.rolledBack:
 		s.mu.tx.markRolledBack(st.rollbackReason())
@@ -242,13 +242,13 @@ func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 	s.becomeIdle(nil)
 }
 
-// mayHaveLeftTx reports whether the call was cut, outside of transactions, while the server may have run
+// mayLeaveTx reports whether the call was cut, outside of transactions, while the server may have run
 // a change as several statements. It begins a transaction of its own for them, and ends it behind the last: a
 // server that is cut in between may leave it open and sound, in which later statements would
 // run, told as stored, without a COMMIT. A probe is answered there as elsewhere.
-func (st *cancellation) mayHaveLeftTx() bool {
+func (st *cancellation) mayLeaveTx() bool {
 	c := st.call
-	return st.tx.phase == txNone && !st.leftTx && c.statement && c.stepBegun.Load() && c.script.MayLeaveTx()
+	return st.tx.phase == txNone && c.statement && c.stepBegun.Load() && c.script.MayLeaveTx()
 }
 
 // rollbackReason is the error that later statements of the transaction report.

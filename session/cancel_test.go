@@ -67,6 +67,7 @@ func TestAChangeThatIsCutBetweenItsStepsCostsItsConnection(t *testing.T) {
 				_, err := r.handle.Execute(ctx, sql)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				synctest.Wait()
+				require.Equal(t, costs && !inTx, slices.Contains(r.conn.Log(), "ROLLBACK"), "of the steps' transaction: %s", sql)
 				if costs && !inTx {
 					_, err = r.handle.Update(t.Context(), "INSERT INTO t VALUES (1)")
 					require.ErrorIs(t, err, backend.ErrSessionLost, sql)

@@ -82,14 +82,22 @@ func (s *SessionHandle) restoreSettings(ctx context.Context, d sideEffects, trie
 	}
 }
 
-// restoreBeforeLoss puts the settings back of a session that is given up although it answers.
-func (s *SessionHandle) restoreBeforeLoss() {
+// cleanBeforeLoss ends what may outlive the connection of a session that is given up although it answers: settings
+// of the server, and a transaction of a statement's steps if it may be open. That one is known by no id and would keep its
+// locks, and where a token is the session the next connection with it would be in it.
+func (s *SessionHandle) cleanBeforeLoss(mayBeInTx bool) {
 	s.mu.Lock()
 	d := s.mu.sideEffects
 	s.mu.Unlock()
 	ctx, stop := s.policy.closeContext()
 	defer stop()
-	_ = callback.Isolate(ownersCode, func() error { s.restoreSettings(ctx, d, nil); return nil })
+	_ = callback.Isolate(ownersCode, func() error {
+		if mayBeInTx {
+			_ = s.exec(ctx, "ROLLBACK", backend.Call{}) // is refused where there is none
+		}
+		s.restoreSettings(ctx, d, nil)
+		return nil
+	})
 }
 
 // restoreIfChanged puts one setting back, unless it is as it was. A value of the session's own may hide

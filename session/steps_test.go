@@ -197,8 +197,27 @@ func TestAChangeThatIsCutBetweenItsStepsLeavesNoSetting(t *testing.T) {
 				r.reused()
 			}
 			require.Equal(t, start, c.settings["threads"], name)
+			require.Contains(t, c.Log(), "ROLLBACK", name)
 		})
 	}
+}
+
+// A session of which a single statement may still run is given up without a ROLLBACK: there is no transaction of its own.
+func TestAStatementThatMayStillRunIsSentNoRollback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStepsConn()
+		c.order = &backend.StatementOrder{}
+		r := stateRig(t, c.stateConn)
+		r.handle = New(c, r.policy, r.returned)
+		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+		defer stop()
+		_, err := r.handle.Update(ctx, "UPDATE t SLOW 1h")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Minute)
+		require.ErrorContains(t, r.discarded(), "may still run")
+		require.NotContains(t, c.Log(), "ROLLBACK")
+		_ = r.handle.Close()
+	})
 }
 
 // Of what was not sent yet nothing is cut.
