@@ -66,6 +66,8 @@ func main() {
 		runOnce(*onlyWork, *onlyPeer, *uri)
 		return
 	}
+	known("work", *onlyWork, each(works, func(w work) string { return w.name }))
+	known("peer", *onlyPeer, each(peers, func(p peer) string { return p.name }))
 	server, stop := startServer()
 	defer stop()
 	check := func(string, string, float64) {}
@@ -82,6 +84,14 @@ func main() {
 	if *quick {
 		stop()
 		g.Exit()
+	}
+}
+
+// known ends the program where name, if any, is none of names.
+func known(what, name string, names []string) {
+	if name != "" && !slices.Contains(names, name) {
+		fmt.Fprintf(os.Stderr, "calls: there is no %s %q; there are %s\n", what, name, strings.Join(names, ", "))
+		os.Exit(2)
 	}
 }
 
@@ -220,8 +230,8 @@ func allocated() (objects, bytes uint64) {
 	return m.Mallocs, m.TotalAlloc
 }
 
-func each(rs []result, f func(result) float64) []float64 {
-	values := make([]float64, len(rs))
+func each[T, V any](rs []T, f func(T) V) []V {
+	values := make([]V, len(rs))
 	for i, r := range rs {
 		values[i] = f(r)
 	}
