@@ -116,20 +116,50 @@ func (s *SessionHandle) proveIfAlive(ctx context.Context) error {
 	return s.proveSession(ctx, accessRead)
 }
 
+// strayTx is a transaction, none of the handle's, that a statement outside of transactions may have left when it
+// failed: the server ran it as several, as DuckDB does COPY FROM DATABASE.
+type strayTx uint8
+
+const (
+	noStrayTx strayTx = iota
+	abortedTx         // one that refuses every statement, if any: what the server has refused itself has aborted it
+	anyTx             // or one that is sound, in which later statements would run, told as stored, without a COMMIT
+)
+
+// strayTxOf is what c, which was sent and failed with e outside of transactions, may have left. A server may have ended
+// it between two of its steps, for a time limit of its own.
+func (c *call) strayTxOf(e *backend.Error) strayTx {
+	switch {
+	case e.Fault == backend.FaultContext, e.Running: // which the cancel sees to
+		return noStrayTx
+	case c.statement && c.stepBegun.Load() && c.script.MayLeaveTx() && meaningOf(effect.Statement, e) != effect.Refused:
+		return anyTx
+	case e.Fault == backend.FaultStatement && (!c.script.Atomic() || refusesAll(e)), e.Fault == backend.FaultUnsupported && c.script.RunsInSteps():
+		return abortedTx
+	default:
+		return noStrayTx
+	}
+}
+
 // rollBackStrayTx sees to it, after a statement outside of transactions that failed and
-// was more than one to the server, that the session takes statements: such a one may
-// leave an aborted transaction, as DuckDB's COPY FROM DATABASE does. To roll that back
-// undoes nothing that could have been stored. The flag falls after the first look,
+// was more than one to the server, that the session takes statements, and stores them. To roll back what
+// that one has left undoes nothing that could have been stored. The mark falls after the first look,
 // whatever it finds: a probe that is refused for other reasons shows nothing, and
 // asking before every statement would cost a round trip each.
 //
 // answered says that the session has answered, and is in no such transaction.
 func (s *SessionHandle) rollBackStrayTx(ctx context.Context) (answered bool, err error) {
 	s.mu.Lock()
-	mayBeOpen := s.mu.strayTx && s.mu.tx.phase == txNone
+	stray := s.mu.strayTx
+	if s.mu.tx.phase != txNone {
+		stray = noStrayTx
+	}
 	s.mu.Unlock()
-	if !mayBeOpen {
+	if stray == noStrayTx {
 		return false, nil
+	}
+	if stray == anyTx {
+		_ = s.exec(ctx, "ROLLBACK", backend.Call{}) // is refused where there is none
 	}
 	err = s.runProbe(ctx)
 	if refusesAll(err) {
@@ -141,7 +171,7 @@ func (s *SessionHandle) rollBackStrayTx(ctx context.Context) (answered bool, err
 		return false, err
 	}
 	s.mu.Lock()
-	s.mu.strayTx = false
+	s.mu.strayTx = noStrayTx
 	s.mu.Unlock()
 	return err == nil, nil
 }

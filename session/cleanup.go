@@ -175,7 +175,7 @@ func (s *SessionHandle) returnNeedsServer() bool {
 	case s.mu.lost != nil:
 		return false
 	case s.mu.discardReason != nil:
-		return s.mu.tx.openOnServer() || s.mu.strayTx || s.mu.proof.stmt != nil || len(s.mu.sideEffects.leftSettings()) > 0
+		return s.mu.tx.openOnServer() || s.mu.strayTx != noStrayTx || s.mu.proof.stmt != nil || len(s.mu.sideEffects.leftSettings()) > 0
 	default:
 		return s.policy.ReturnWaits || s.needsCleaning()
 	}

@@ -136,6 +136,9 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 		lost = s.mu.lost // see finishExited
 	}
 	s.recordSideEffects(c, e)
+	if e != nil && !e.Unsent && s.mu.tx.phase == txNone {
+		s.mu.strayTx = max(s.mu.strayTx, c.strayTxOf(e))
+	}
 	s.recordTxOutcome(c, o, e)
 	s.mu.dropKept = s.mu.dropKept || e != nil && s.policy.Statements != nil && mayLeaveHandle(e)
 	switch {
@@ -159,7 +162,7 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 	case e.Fault == backend.FaultAuth:
 		s.mu.discardReason = e
 	case e.Fault == backend.FaultStatement && s.mu.tx.phase == txNone && refusesAll(e):
-		s.mu.discardReason, s.mu.strayTx = e, true
+		s.mu.discardReason = e
 	case !e.Fault.KeepsConn() && !e.Unsent:
 		s.mu.needsProbe = true
 	}
@@ -186,7 +189,6 @@ func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
 	}
 	if e != nil && (e.Fault == backend.FaultStatement && !c.script.Atomic() || e.Fault == backend.FaultUnsupported && c.script.RunsInSteps()) {
 		s.mu.needsProbe = true
-		s.mu.strayTx = s.mu.strayTx || s.mu.tx.phase == txNone
 	}
 	s.mu.sideEffects.add(c.script, e == nil, s.mu.tx.phase != txNone)
 }

@@ -54,7 +54,7 @@ type SessionHandle struct {
 		lost          error         // why the session is gone, or nil
 		discardReason error         // why the connection must not be reused, or nil
 		needsProbe    bool          // the connection must prove itself before reuse
-		strayTx       bool          // a statement that failed may have left a transaction of its own
+		strayTx       strayTx       // the transaction of its own that a statement that failed may have left
 		dropKept      bool          // no prepared statement may be kept on the connection: see Statements
 		closing       bool          // Close came while a call was under way
 		releaseConn   func(error)   // gives the connection back; nil once done

@@ -23,6 +23,9 @@ type execution struct {
 // errInterrupted ends a statement that a cancel action stops.
 var errInterrupted = errors.New("statement interrupted")
 
+// errTimeLimit ends a statement for a limit of the server's own.
+var errTimeLimit = errors.New("the statement was ended by a time limit")
+
 // errNotRepeated marks a failure that AutoRecover rolls back for, and no more.
 var errNotRepeated = errors.New("not repeated")
 
@@ -235,6 +238,8 @@ func (s *Server) statusOf(ctx context.Context, err error) error {
 		return status.Error(codes.Unavailable, errSessionClosed.Error())
 	case errors.Is(cause, errInterrupted):
 		return status.Error(codes.Canceled, errInterrupted.Error())
+	case errors.Is(cause, errTimeLimit):
+		return status.Error(codes.Unknown, errTimeLimit.Error())
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
 	case errors.Is(err, engine.ErrUnsupported):

@@ -201,6 +201,11 @@ func (f *Faults) EvictSessions() int { return f.srv.sessions.evictAll() }
 // refused by INVALID_ARGUMENT. It returns how many there were.
 func (f *Faults) KillSessions() int { return f.srv.sessions.killAll() }
 
+// EndStatements ends what runs or waits in every session, as a server's own time limit does: it is answered
+// by UNKNOWN. What is ended between the statements as which it runs may leave their transaction open. It returns
+// how many sessions there were.
+func (f *Faults) EndStatements() int { return f.srv.sessions.interruptAll(errTimeLimit) }
+
 // LimitSessions changes Profile.MaxSessions; zero is no bound. Sessions that
 // exist live on.
 func (f *Faults) LimitSessions(n int) { f.srv.sessions.setLimit(n) }

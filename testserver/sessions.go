@@ -131,6 +131,17 @@ func (s *sessions) removeAlive(sess *session) {
 	delete(s.alive, sess)
 }
 
+// interruptAll ends what runs or waits in every session, and returns how many there are.
+func (s *sessions) interruptAll(cause error) int {
+	s.mu.Lock()
+	all := slices.Collect(maps.Keys(s.alive))
+	s.mu.Unlock()
+	for _, sess := range all {
+		sess.interrupt(cause)
+	}
+	return len(all)
+}
+
 // errSessionClosed ends what runs in a session that is closed.
 var errSessionClosed = errors.New("session closed")
 

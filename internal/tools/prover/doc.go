@@ -45,7 +45,7 @@
 // answer, or its work, that comes later, by the time that stands in place of TEXT.
 //
 // An "alter" is run by the server as several statements, with a pause between them, and what is cut there
-// leaves a transaction open in its session. "rows" reads as QueryRow, CollectOneRow, CollectRows or a loop do
+// leaves a transaction open in its session; so does what a "limit" of the server's ends there. "rows" reads as QueryRow, CollectOneRow, CollectRows or a loop do
 // that is left early; "twin" makes two calls at once on one handle; "save", "back" and "free" are of savepoints
 // by name; "create", "replace" and "fill" are loads into a table that is new, replaced or temporary.
 //

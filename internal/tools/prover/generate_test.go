@@ -136,6 +136,10 @@ func (g *generator) aim(steps []step) []step {
 	if rpcs == nil {
 		return steps
 	}
+	if steps[at].verb == "alter" && g.IntN(2) == 0 { // between its steps, before its change and behind it
+		steps[at].within, steps[at].cut = 0, 0
+		return slices.Insert(steps, at, step{verb: "limit", args: []string{"in", g.pick("1s", "3s")}})
+	}
 	fault := g.fault()
 	for fault.args[0] == "truncate" || fault.args[1] == "connect" || fault.args[1] == "session" { // which are for other points
 		fault = g.fault()
@@ -301,7 +305,7 @@ func (g *generator) step() []step {
 // concerns reports whether the step is a call, of which others may be beside.
 func (s step) concerns() bool {
 	switch s.verb {
-	case "fault", "kill", "goaway", "evict", "expire", "restart", "reset", "idle", "resize", "closing", "redial", "renew", "source":
+	case "fault", "kill", "goaway", "evict", "expire", "restart", "reset", "idle", "resize", "closing", "redial", "renew", "source", "limit":
 		return false
 	default:
 		return true
@@ -643,7 +647,7 @@ func (g *generator) hold(who string) []step {
 
 // event is what happens to the whole server now.
 func (g *generator) event() step {
-	verbs := []string{"kill", "goaway", "kill"}
+	verbs := []string{"kill", "goaway", "kill", "limit"}
 	if !losesUnseen(g.profile) {
 		// Where a session's loss can be seen by its ids. Others lose them by
 		// idleness only.

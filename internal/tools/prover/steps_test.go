@@ -108,7 +108,7 @@ func (w *world) doPool(s step) {
 	case "answers":
 		w.answers.clear()
 		w.settled = true
-	case "kill", "goaway", "evict", "expire", "restart", "renew":
+	case "kill", "goaway", "evict", "expire", "restart", "renew", "limit":
 		w.event(s)
 	default:
 		panic(fmt.Sprintf("no step %q", s))
@@ -1000,6 +1000,8 @@ func (w *world) event(s step) {
 			f.KillConns()
 		case "goaway":
 			f.GoAway()
+		case "limit":
+			f.EndStatements()
 		case "evict":
 			f.EvictSessions()
 		case "restart":

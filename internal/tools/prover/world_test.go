@@ -156,7 +156,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 		w.evicts = w.evicts || s.verb == "evict" || s.arg(0) == "evict" || s.verb == "restart" || s.arg(0) == "restart"
 		w.parallel = w.parallel || s.beside || strings.HasPrefix(s.verb, "keep") // whose connection is in use when the call is over
 		switch s.verb {
-		case "fault", "kill", "goaway", "evict", "expire", "restart", "redial", "renew":
+		case "fault", "kill", "goaway", "evict", "expire", "restart", "redial", "renew", "limit":
 			w.calm = false
 		case "answer":
 			w.calm = false
