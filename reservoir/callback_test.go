@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/reservoir"
@@ -147,6 +148,61 @@ func TestAHookThatPanicsOrEndsItsGoroutineLosesNothing(t *testing.T) {
 				shut(t, r)
 				require.NotZero(t, called.Load())
 				require.Equal(t, called.Load(), r.Stats().HookFailures, "each is counted")
+			})
+		})
+	}
+}
+
+// Many loans that are out too long are told at once. A hook that takes its time holds up nobody's timeout
+// meanwhile, and may itself wait for the reservoir.
+func TestAHookThatIsToldOfLeaksHoldsUpNoTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		const size = 200 // more than what is swept under one hold of the lock
+		returns, told := make(chan struct{}), make(chan error, size)
+		var r *pool
+		r = f.pool(t, func(c *config) {
+			c.MaxSize, c.LeakAfter, c.AcquireTimeout = size, time.Second, 3*time.Second
+			c.Hooks.Leaked = func(reservoir.Leak) {
+				_, err := r.Acquire(context.WithoutCancel(t.Context()))
+				told <- err
+				<-returns
+			}
+		})
+		require.NoError(t, r.WaitReady(t.Context(), size))
+		var held []loan
+		for range size {
+			held = append(held, acquire(t, r))
+		}
+		waiting := call(t.Context(), r)
+		time.Sleep(10 * time.Second)
+		assert.Len(t, waiting, 1, "a caller waits past AcquireTimeout")
+		assert.Len(t, told, size, "each leak is told, and what the hook waits for ends")
+		close(returns)
+		release(t, held...)
+		require.ErrorIs(t, (<-waiting).err, reservoir.ErrExhausted)
+		for range size {
+			require.ErrorIs(t, <-told, reservoir.ErrExhausted)
+		}
+		shut(t, r)
+	})
+}
+
+// The end of a loan is told also where Reset has ended the goroutine that gives it back.
+func TestTheEndOfALoanIsToldThoughResetEndsItsGoroutine(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("ouch") }, "goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fake) {
+				var released atomic.Int64
+				r := f.pool(t, func(c *config) {
+					c.Reset = func(context.Context, *conn) error { end(); return nil }
+					c.Hooks.Released = func(time.Duration) { released.Add(1) }
+				})
+				l := acquire(t, r)
+				go func() { _ = l.Release() }()
+				synctest.Wait()
+				require.EqualValues(t, 1, released.Load())
+				require.EqualValues(t, 1, r.Stats().Closed[reservoir.Discarded])
+				shut(t, r)
 			})
 		})
 	}

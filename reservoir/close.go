@@ -88,8 +88,9 @@ func (r *Reservoir[C]) drainedNow() bool {
 // loans until ctx ends; then it closes those that are still out under their
 // borrowers, whose Release gives ErrReleased, and waits for up to CloseTimeout
 // more (a negative CloseTimeout: no longer). It returns nil when everything was
-// given back and closed and every hook has returned, else a *CloseError. A hook
-// that calls Close therefore waits for itself, until ctx ends.
+// given back and closed and every hook has returned, those apart that run within a call of
+// a caller's (see Hooks), else a *CloseError. A hook that calls Close may therefore wait for
+// itself, until ctx ends.
 //
 // A further Close waits for the same, but forces nothing, and returns ErrClosed, within
 // a *CloseError that wraps the error of its ctx too when that ends before.

@@ -10,6 +10,9 @@ import (
 // outside the reservoir's lock, from any goroutine and at the same time, so
 // they must be safe for that, and quick. They may call the reservoir, but not
 // wait for its Close. A panic in one is caught and counted (Stats.HookFailures).
+//
+// WaitStart, WaitEnd, Acquired, Released, Rejected and the Checked of CheckOnRelease run
+// within the caller's call that they tell of, which may end after Close has returned.
 type Hooks struct {
 	// Opening: Open is about to be called.
 	Opening func()

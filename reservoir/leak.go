@@ -110,8 +110,10 @@ func (r *Reservoir[C]) reportLeak(e *entry[C], now int64, fx *effects[C]) {
 		}
 		r.mu.tasks++
 		fx.afterUnlock(func() {
-			defer r.taskDone()
-			r.callHook(func() { leaked(Leak{Held: time.Duration(held), Stack: where.String()}) })
+			go func() { // sweep does not wait for a hook: who waits for sweep may be what the hook waits for
+				defer r.taskDone()
+				r.callHook(func() { leaked(Leak{Held: time.Duration(held), Stack: where.String()}) })
+			}()
 		})
 	}
 }

@@ -206,10 +206,10 @@ func (r *Reservoir[C]) releaseWithReset(l Loan[C]) error {
 		r.move(e, resetting)
 	}
 	r.unlock(&fx)
+	defer r.callReleased(held) // Reset may end the goroutine
 	if !unfit {
 		r.reset(e)
 	}
-	r.callReleased(held)
 	return nil
 }
 
