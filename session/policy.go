@@ -155,9 +155,10 @@ var (
 	// fails, or the text does not tell, or the server has no
 	// current_setting() and current_schema(), the connection is discarded.
 	// Settings of the whole server, as most of DuckDB's are, are put back in that
-	// case, too; those with secrets are reset. What is set by SET GLOBAL stays, and so
-	// does what a session has set whose connection breaks or is dropped since a cancel
-	// was not confirmed.
+	// case, too, those as well that DuckDB's enable_logging() and its like change; those with
+	// secrets are reset. What is set by SET GLOBAL stays, and so does what is made for the whole
+	// server, such as DuckDB's attached databases and secrets, and what a session has set
+	// whose connection breaks or is dropped since a cancel was not confirmed.
 	// What SET SESSION has set is put back by RESET SESSION; where the session had begun
 	// with a value of its own, the connection is discarded.
 	// Inside a transaction only what the server is known to answer is read,

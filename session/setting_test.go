@@ -232,3 +232,24 @@ func TestASettingThatIsFirstSetInATransactionIsPutBack(t *testing.T) {
 		})
 	}
 }
+
+// A setting that a statement changes without naming it need not be one of the server's: it is not asked for inside of a
+// transaction, which a refusal would abort, because the server has told another.
+func TestASettingThatIsNotNamedIsNotAskedForInATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		r := stateRig(t, c)
+		first := New(c, r.policy, func(discard error) { require.NoError(t, discard) })
+		_, err := first.Update(t.Context(), "SET zone = 'UTC'")
+		must(t, err)
+		must(t, first.Close())
+		sent := len(c.Log())
+		must(t, r.handle.BeginTransaction(t.Context()))
+		_, err = r.handle.Update(t.Context(), "CALL enable_logging()")
+		must(t, err)
+		must(t, r.handle.Commit(t.Context()))
+		require.NotContains(t, c.Log()[sent:], "tx1: SELECT current_setting('logging_mode')")
+		_ = r.handle.Close()
+		require.Error(t, r.discarded())
+	})
+}

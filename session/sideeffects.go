@@ -86,7 +86,7 @@ func (d *sideEffects) changedValues(key string) (changed changedValues) {
 	for _, e := range slices.Concat(d.effects, d.refusedSettings) {
 		if e.IsSetting() && e.SettingKey() == key {
 			changed.own = changed.own || e.Kind == sqlscan.EffectSessionSetting
-			changed.anyones = changed.anyones || e.Kind == sqlscan.EffectSetting
+			changed.anyones = changed.anyones || e.Kind != sqlscan.EffectSessionSetting
 		}
 	}
 	return changed

@@ -39,7 +39,7 @@ func (p *Policy) answers(r stateQuery) bool {
 func settingQuery(e sqlscan.Effect) stateQuery {
 	return stateQuery{
 		key: e.SettingKey(), subject: "the setting " + e.Name, sql: "SELECT current_setting(" + literal(e.Unquoted()) + ")",
-		setting: !strings.Contains(e.Name, "."), // PostgreSQL sets any name with a dot
+		setting: e.Kind != sqlscan.EffectImpliedSetting && !strings.Contains(e.Name, "."), // PostgreSQL sets any name with a dot
 	}
 }
 

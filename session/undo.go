@@ -83,7 +83,7 @@ func (s *SessionHandle) undoRefused(ctx context.Context, d sideEffects, tried ma
 // start was replaced, and its statement is nowhere to be had.
 func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d sideEffects) error {
 	switch e.Kind {
-	case sqlscan.EffectSetting, sqlscan.EffectSessionSetting:
+	case sqlscan.EffectSetting, sqlscan.EffectSessionSetting, sqlscan.EffectImpliedSetting:
 		return s.restoreSetting(ctx, e, d)
 	case sqlscan.EffectNamespace:
 		return s.restoreNamespace(ctx, d, e.Name == sqlscan.SearchPath)
@@ -144,7 +144,7 @@ func (s *SessionHandle) rememberState(ctx context.Context, script sqlscan.Script
 	for _, e := range script.Effects() {
 		var err error
 		switch e.Kind { //nolint:exhaustive // the others are undone by their name
-		case sqlscan.EffectSetting, sqlscan.EffectSessionSetting:
+		case sqlscan.EffectSetting, sqlscan.EffectSessionSetting, sqlscan.EffectImpliedSetting:
 			err = s.rememberSetting(ctx, settingQuery(e))
 		case sqlscan.EffectPrepared:
 			_, err = s.rememberRow(ctx, preparedNameQuery(e))

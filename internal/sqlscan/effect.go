@@ -10,6 +10,7 @@ const (
 	EffectUnknown        EffectKind = iota // cannot be told, or nothing takes it back: the session must end
 	EffectSetting                          // the setting Name has another value: read before, set and compared after
 	EffectSessionSetting                   // the same of the session's own value: that of the whole server is as it was
+	EffectImpliedSetting                   // the same by a statement that does not name it: the server need not have it
 	EffectNamespace                        // another current catalogue, schema or search path: read before, set and compared after
 	EffectTempTable                        // CREATE TEMP TABLE Name: DROP TABLE
 	EffectTempView                         // CREATE TEMP VIEW Name: DROP VIEW
@@ -63,7 +64,9 @@ var settingAliases = map[string]string{
 }
 
 // IsSetting reports whether a setting has another value, which servers show.
-func (e Effect) IsSetting() bool { return e.Kind == EffectSetting || e.Kind == EffectSessionSetting }
+func (e Effect) IsSetting() bool {
+	return e.Kind == EffectSetting || e.Kind == EffectSessionSetting || e.Kind == EffectImpliedSetting
+}
 
 // SettingKey is Key of a setting: the same for all names that servers have for it.
 func (e Effect) SettingKey() string {
@@ -73,10 +76,6 @@ func (e Effect) SettingKey() string {
 	}
 	return key
 }
-
-// linkedSettings are settings of DuckDB's that change others, also when they are put
-// back.
-var linkedSettings = map[string]bool{"enable_http_logging": true, "progress_bar_time": true}
 
 // settingEffect is the effect of a change of the setting whose name begins at
 // toks[i].
@@ -90,6 +89,7 @@ func settingEffect(kind EffectKind, toks []token, i int, sql string) []Effect {
 		e.Kind = EffectSecret
 	case strings.Contains(e.Key(), "profil"), linkedSettings[e.Key()]:
 		e.Kind = EffectLinkedSettings
+		return append(impliedSettings(e.Key()), out...)
 	}
 	return out
 }

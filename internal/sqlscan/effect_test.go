@@ -34,7 +34,10 @@ func TestEffectsNameWhatTheSessionKeeps(t *testing.T) {
 		"PRAGMA threads=4":                           {{EffectSetting, "threads"}},
 		"EXPLAIN ANALYZE SET threads = 4":            {{EffectSetting, "threads"}},
 		"EXPLAIN SET threads = 4":                    nil,
-		"SET enable_http_logging = true":             {{EffectLinkedSettings, "enable_http_logging"}},
+		"SET enable_http_logging = true":             append(impliedSettings("enable_logging"), Effect{EffectLinkedSettings, "enable_http_logging"}),
+		"FROM enable_logging()":                      append(impliedSettings("enable_logging"), unknown...),
+		"FROM query('FROM disable_logging()')":       append(impliedSettings("enable_logging"), unknown...),
+		"SELECT 1 FROM \"Enable_Peg_Parser\"()":      {{EffectImpliedSetting, "allow_parser_override_extension"}, {EffectUnknown, ""}},
 		"SET s3_secret_access_key = 'x'":             {{EffectSecret, "s3_secret_access_key"}},
 		"RESET s3_session_token":                     {{EffectSecret, "s3_session_token"}},
 		"SET progress_bar_time = 1":                  {{EffectLinkedSettings, "progress_bar_time"}},
@@ -79,7 +82,7 @@ func TestEffectsNameWhatTheSessionKeeps(t *testing.T) {
 		"SELECT set_config('search_path', 'x', false)", "SELECT pg_advisory_lock(1)", "SELECT setseed(0.5)", "SELECT load_extension('x')", "SELECT dblink_open('c', 'SELECT 1')",
 		"SELECT pg_replication_origin_session_setup('x')", `EXPLAIN ("analyze") SET VARIABLE v = 1`,
 		`SELECT U&"set_c\006fnfig"('a', 'b', false)`, `EXPLAIN (U&"\0061nalyze") DELETE FROM t`, "SELECT * INTO TEMP x FROM t", "SELECT a INTO @v FROM t",
-		"INSERT INTO t SELECT set_config('a', 'b', false)", "FROM enable_logging()", "frobnicate", "'text'", "WITH a AS (CREATE TEMP TABLE t(a)) SELEC",
+		"INSERT INTO t SELECT set_config('a', 'b', false)", "FROM enable_profiling()", "frobnicate", "'text'", "WITH a AS (CREATE TEMP TABLE t(a)) SELEC",
 	} {
 		require.Equal(t, unknown, Parse(sql).Effects(), sql)
 	}

@@ -54,6 +54,27 @@ var sessionFunctions = wordSet(`set_config setseed dblink load_extension get_loc
 	enable_logging disable_logging enable_profiling disable_profiling enable_peg_parser disable_peg_parser
 	json_execute_serialized_sql sqlite_attach postgres_attach load_aws_credentials ducklake_set_commit_message`)
 
+// linkedSettings are settings of DuckDB's that change others, also when they are put
+// back.
+var linkedSettings = map[string]bool{"enable_http_logging": true, "progress_bar_time": true}
+
+// implied are the settings of the whole server that a function or a setting of DuckDB's changes with it. Setting the
+// types of what is logged changes the mode: what is put back last to first begins with them.
+var implied = map[string][]string{
+	"enable_logging": logging, "disable_logging": logging, "enable_http_logging": logging,
+	"enable_peg_parser": {"allow_parser_override_extension"}, "disable_peg_parser": {"allow_parser_override_extension"},
+}
+
+var logging = []string{"enable_logging", "logging_level", "logging_mode", "logging_storage", "enabled_log_types", "disabled_log_types"}
+
+// impliedSettings are the effects of a function or setting, by its name in lower case, on settings that it does not name.
+func impliedSettings(of string) (left []Effect) {
+	for _, name := range implied[of] {
+		left = append(left, Effect{Kind: EffectImpliedSetting, Name: name})
+	}
+	return left
+}
+
 // changingFunctions change what lies outside of the session.
 var changingFunctions = wordSet(`nextval setval write_log checkpoint force_checkpoint truncate_duckdb_logs pg_notify pg_terminate_backend
 	pg_cancel_backend pg_switch_wal pg_create_restore_point pg_reload_conf pg_rotate_logfile pg_promote pg_logical_emit_message
@@ -69,7 +90,7 @@ func functionEffects(function token, args []token) (left []Effect, changes bool)
 	case name == "QUERY":
 		return queryFunctionEffects(args)
 	case sessionFunctions[name], hasAnyPrefix(name, "PG_ADVISORY_", "PG_TRY_ADVISORY_", "PG_REPLICATION_ORIGIN_", "PG_BACKUP_", "DBLINK_"):
-		return []Effect{{Kind: EffectUnknown}}, true
+		return append(impliedSettings(strings.ToLower(name)), Effect{Kind: EffectUnknown}), true
 	case changingFunctions[name], hasAnyPrefix(name, "LO_", "PG_LOGICAL_SLOT_GET_", "PG_CREATE_LOGICAL_", "PG_CREATE_PHYSICAL_", "PG_STAT_RESET"):
 		return nil, true
 	default:

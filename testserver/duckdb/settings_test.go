@@ -121,6 +121,47 @@ func TestUsersOfARegistryLeaveTheSettingsOfTheServer(t *testing.T) {
 	}
 }
 
+// What turns the log of the whole server on or off, or its other parser, names none of the settings that it changes.
+// They, too, are what the server's operator has set when a borrower has done so.
+func TestTheLogOfTheWholeServerIsPutBack(t *testing.T) {
+	for name, operator := range map[string]string{"off": "SELECT 1", "on": "CALL enable_logging('HTTP', level = 'error'); SET allow_parser_override_extension = 'fallback'"} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, Config{})
+			s, err := e.Open(t.Context())
+			require.NoError(t, err)
+			_, err = s.Update(t.Context(), operator, nil)
+			require.NoError(t, err)
+			require.NoError(t, s.Close())
+			srv, err := testserver.Start(testserver.Options{Engine: e})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, srv.Close()) }()
+			pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 1, HealthCheck: flightpool.HealthCheck{Interval: -1}})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, pool.Close(t.Context())) }()
+			settings := func() string {
+				now, err := allRows(t.Context(), pool, "SELECT name, value FROM duckdb_settings() WHERE name LIKE '%log%' OR name = 'allow_parser_override_extension' ORDER BY 1")
+				require.NoError(t, err)
+				return now
+			}
+			start := settings()
+			for _, sql := range []string{
+				"CALL enable_logging()", "CALL enable_logging('QueryLog')", "CALL enable_logging(level = 'debug')", "CALL disable_logging()", "FROM query('FROM enable_logging()')", "CALL enable_logging(); SELECT error('x')",
+				"SET logging_level = 'WARN'; CALL enable_logging('QueryLog'); SET enabled_log_types = 'FileSystem'", "SET enable_http_logging = true", "RESET enable_http_logging", "CALL enable_peg_parser()", "CALL enable_peg_parser(); CALL disable_peg_parser()",
+			} {
+				for how, end := range map[string]func(*flightpool.SessionHandle) error{
+					"Close": (*flightpool.SessionHandle).Close, "Discard": func(h *flightpool.SessionHandle) error { return h.Discard(errors.New("not wanted any more")) },
+				} {
+					h, err := pool.AcquireSession(t.Context())
+					require.NoError(t, err)
+					run(t, h, sql)
+					_ = end(h) // its error says that the connection was discarded
+					require.Equal(t, start, settings(), "%s, %s", sql, how)
+				}
+			}
+		})
+	}
+}
+
 // borrowSettings is one session of a borrower, who changes some settings.
 func borrowSettings(ctx context.Context, pool *flightpool.FlightSQLPool, rnd *rand.Rand) {
 	statements := []string{
