@@ -163,7 +163,8 @@ var (
 	// with a value of its own, the connection is discarded.
 	// Inside a transaction only what the server is known to answer is read,
 	// since a query that fails would abort it: the first SET in the life of a pool is not
-	// put back if it stands there, nor that of a name with a dot. It is the default.
+	// put back if it stands there, nor that of a name with a dot, nor what the first
+	// enable_logging() changes. It is the default.
 	ResetAuto = SessionReset{mode: resetAuto}
 
 	// ResetDiscard closes the connection after every session and after every
