@@ -58,8 +58,7 @@ var sessionFunctions = wordSet(`set_config setseed dblink load_extension get_loc
 // back.
 var linkedSettings = map[string]bool{"enable_http_logging": true, "progress_bar_time": true}
 
-// implied are the settings of the whole server that a function or a setting of DuckDB's changes with it. Setting the
-// types of what is logged changes the mode: what is put back last to first begins with them.
+// implied are the settings of the whole server that a function or a setting of DuckDB's changes without naming them.
 var implied = map[string][]string{
 	"enable_logging": logging, "disable_logging": logging, "enable_http_logging": logging,
 	"enable_peg_parser": {"allow_parser_override_extension"}, "disable_peg_parser": {"allow_parser_override_extension"},
