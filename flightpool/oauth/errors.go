@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/oauth2"
@@ -75,7 +77,7 @@ func (c Client) secretsOf(given []string) []string {
 const minSecret = 4
 
 // newError makes an Error in which none of the secrets shows: endpoints have been
-// seen to repeat what they were sent.
+// seen to repeat what they were sent, and net/http quotes an answer that is none of HTTP.
 func (c Client) newError(err error, given []string) error {
 	e, secrets := &Error{Endpoint: endpointName(c.TokenURL)}, c.secretsOf(given)
 	var refused *oauth2.RetrieveError
@@ -88,25 +90,69 @@ func (c Client) newError(err error, given []string) error {
 			return reservoir.Permanent(e)
 		}
 	case errors.As(err, &failed): // its own text has the whole URL
-		e.Err = failed.Err
+		if e.Err = failed.Err; showsSecret(e.Err, secrets) {
+			e.Err = errors.New(redact(failed.Err.Error(), secrets))
+		}
 	default:
 		e.Err = errors.New(redact(strings.TrimPrefix(err.Error(), "oauth2: "), secrets))
 	}
 	return e
 }
 
-func redact(text string, secrets []string) string {
-	for _, secret := range secrets {
-		if secret != "" {
-			text = strings.ReplaceAll(text, secret, "[secret]")
-			text = strings.ReplaceAll(text, url.QueryEscape(secret), "[secret]")
-		}
+// showsSecret reports whether a secret shows in an error or in what it wraps, each of
+// which a caller may print.
+func showsSecret(err error, secrets []string) bool {
+	if err == nil {
+		return false
 	}
-	if len(text) > maxErrorText {
+	if text := err.Error(); withoutSecrets(text, secrets) != text {
+		return true
+	}
+	switch e := err.(type) { //nolint:errorlint // the chain is walked here
+	case interface{ Unwrap() error }:
+		return showsSecret(e.Unwrap(), secrets)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return showsSecret(err, secrets) })
+	default:
+		return false
+	}
+}
+
+func redact(text string, secrets []string) string {
+	if text = withoutSecrets(text, secrets); len(text) > maxErrorText {
 		text = strings.ToValidUTF8(text[:maxErrorText], "") + "…"
 	}
 	return text
 }
+
+// withoutSecrets is text with each secret, as it is and as a request has it, left out; or
+// none of it where a secret stands in it in another form.
+func withoutSecrets(text string, secrets []string) string {
+	const mark = "\x00"
+	for _, secret := range secrets {
+		if secret == "" {
+			continue
+		}
+		text = strings.NewReplacer(secret, mark, url.QueryEscape(secret), mark).Replace(text)
+		if len(secret) >= minSecret && strings.Contains(unescaped(text), unescaped(secret)) {
+			return "[left out, since it repeats what was sent]"
+		}
+	}
+	return strings.ReplaceAll(text, mark, "[secret]")
+}
+
+// unescaped is text without the escapes of URLs, up to three times, and of quotation.
+func unescaped(text string) string {
+	for range 3 {
+		text = urlEscape.ReplaceAllStringFunc(text, func(escape string) string {
+			n, _ := strconv.ParseUint(escape[1:], 16, 8) // the pattern has seen to it
+			return string([]byte{byte(n)})
+		})
+	}
+	return strings.NewReplacer("+", " ", `\`, "").Replace(text)
+}
+
+var urlEscape = regexp.MustCompile("%[0-9A-Fa-f]{2}")
 
 // endpointName is the URL as far as it can be shown.
 func endpointName(tokenURL string) string {

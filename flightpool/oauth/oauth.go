@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,10 +78,7 @@ func ClientCredentials(c Client) (flightpool.TokenSource, error) {
 // redirects from a token endpoint, and a 307 or 308 would take the request, with
 // its secret, to any host and down to plain http.
 func (c Client) withoutRedirects() *http.Client {
-	client := http.Client{}
-	if c.HTTP != nil {
-		client = *c.HTTP
-	}
+	client := *cmp.Or(c.HTTP, http.DefaultClient)
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &client
 }

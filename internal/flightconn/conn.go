@@ -71,7 +71,7 @@ func (c *Conn) CredentialInDoubt() bool {
 		return true
 	}
 	ends := c.id.replacementEnds.Load()
-	return ends != 0 && time.Now().UnixNano() >= ends
+	return ends != 0 && time.Now().Unix() >= ends
 }
 
 // credentialAccepted takes note of an answer of the server's to a credential that it has refused

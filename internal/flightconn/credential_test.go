@@ -199,9 +199,10 @@ func TestATokenInAReplyTellsTheConnectionsExpiry(t *testing.T) {
 // TestATokenOfALaterReplyThatEndsIsInDoubt has a server that renews its token with its replies,
 // of which the pool has asked when the first one ends.
 func TestATokenOfALaterReplyThatEndsIsInDoubt(t *testing.T) {
-	jwt := func(life time.Duration) string {
-		return "Bearer e30." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, time.Now().Add(life).Unix())) + ".sig"
+	jwtUntil := func(seconds int64) string {
+		return "Bearer e30." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, seconds)) + ".sig"
 	}
+	jwt := func(life time.Duration) string { return jwtUntil(time.Now().Add(life).Unix()) }
 	token := ""
 	f := &fake{info: func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) {
 		_ = grpc.SetHeader(ctx, metadata.Pairs("authorization", token))
@@ -227,6 +228,9 @@ func TestATokenOfALaterReplyThatEndsIsInDoubt(t *testing.T) {
 		c.endpoint.rejectedAuthorization.Store(&refused)
 		require.True(b, c.CredentialInDoubt())
 		require.NoError(b, c.Ping(b.Context())) // it was refused for something else
+		require.False(b, c.CredentialInDoubt())
+		token = jwtUntil(9999999999) // which is more nanoseconds than there is room for
+		require.NoError(b, c.Ping(b.Context()))
 		require.False(b, c.CredentialInDoubt())
 	}, func(cfg *Config) {
 		cfg.Authorization = func(context.Context, string) (Credential, error) { return Credential{Header: "Bearer first"}, nil }

@@ -39,7 +39,7 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 		return e
 	case errors.Is(err, backend.ErrSessionReplaced):
 		return r.lostError(stage, nil)
-	case errors.As(err, &located) && r.caller.Err() == nil:
+	case errors.As(err, &located) && r.callerEndedErr(status.Code(err) == codes.DeadlineExceeded) == nil:
 		if r.conn.Lost() != nil { // a location may be the server itself by another name
 			return r.lostError(stage, err)
 		}

@@ -97,11 +97,21 @@ func withLocation(location string, err error) error {
 	return &locationError{fmt.Errorf("location %s: %w", location, err)}
 }
 
+// unshownError is the refusal of a location that was shown no credentials.
+type unshownError struct{ err error }
+
+func (e *unshownError) Error() string {
+	return e.err.Error() + " (credentials do not go to other hosts; Config.Locations decides)"
+}
+func (e *unshownError) Unwrap() error { return e.err }
+
 // statementFailed reports whether err is the server's answer that the statement itself
-// fails. An error without a status, such as that of a dial, says nothing of it.
+// fails. An error without a status, such as that of a dial, says nothing of it, and neither
+// does a proxy's page, or a refusal for want of credentials.
 func statementFailed(err error) bool {
 	var s interface{ GRPCStatus() *status.Status }
-	return errors.As(err, &s) && backend.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message()) == backend.FaultStatement
+	var unshown *unshownError
+	return errors.As(err, &s) && !effect.IsPage(err) && !errors.As(err, &unshown) && backend.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message()) == backend.FaultStatement
 }
 
 // sessionBusy reports whether a server has refused an RPC since it serves another of the session:

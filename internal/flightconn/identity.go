@@ -54,7 +54,7 @@ type identity struct {
 	cookies   flight.CookieMiddleware
 
 	// replacementEnds is when a credential ends that a reply has brought after the open, in
-	// nanoseconds of the Unix epoch; 0: none, or not known.
+	// seconds of the Unix epoch, as tokens name it; 0: none, or not known.
 	replacementEnds atomic.Int64
 
 	mu struct { // guards the fields below
@@ -139,7 +139,7 @@ func (id *identity) replaceToken(header string) {
 	id.replacementEnds.Store(0)
 	if at := JWTExpiry(header); !at.IsZero() {
 		if id.mu.credential.Expires = at; id.mu.established {
-			id.replacementEnds.Store(at.UnixNano())
+			id.replacementEnds.Store(at.Unix())
 		}
 	}
 }

@@ -3,7 +3,6 @@ package flightconn
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"sync"
 
@@ -198,7 +197,8 @@ type rowSource struct {
 // The next location is tried only while nothing was delivered, which open
 // decides by what it returns: a *reader has the schema, a *TicketStream the
 // first message. A server that says that the statement itself fails ends the
-// search, and so does the caller's context. The connection's own server is asked once,
+// search, and so does the caller's context. What was shown no credential has not said
+// that by refusing us. The connection's own server is asked once,
 // whatever it is called: it may run the statement then. Of an endpoint with one location,
 // which is this connection, the error stays as it was.
 //
@@ -275,7 +275,7 @@ func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, prevOpened <-ch
 	if err != nil {
 		end()
 		if code := status.Code(err); !at.getsCredentials && (code == codes.Unauthenticated || code == codes.PermissionDenied) {
-			err = fmt.Errorf("%w (credentials do not go to other hosts; Config.Locations decides)", err)
+			err = &unshownError{err}
 		}
 	}
 	return got, rpc.sendCounted.Load(), err
