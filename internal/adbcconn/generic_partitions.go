@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
 // runQuery runs a query and returns its rows. The caller holds driverLock.
@@ -74,6 +75,10 @@ func (r *partitionedRows) openNext() bool {
 	r.current = next
 	if r.schema == nil {
 		r.schema = next.Schema()
+	}
+	if flightconn.NestedDictionaries(next.Schema()) {
+		r.err = adbc.Error{Code: adbc.StatusNotImplemented, Msg: flightconn.ErrNestedDictionaries.Error()}
+		return false
 	}
 	if !sameFields(r.schema, next.Schema()) {
 		r.err = fmt.Errorf("an endpoint has returned inconsistent schema: expected %s but got %s", r.schema, next.Schema())

@@ -304,8 +304,36 @@ func TestACountOfVariadicBuffersThatIsMissingIsRefused(t *testing.T) {
 		tested++
 		binary.LittleEndian.PutUint32(header[size.record.variadicAt-4:], uint32(size.record.variadic-1))
 		binary.LittleEndian.PutUint64(header[size.record.variadicAt+8*(size.record.variadic-1):], 1<<20)
-		_, err = readAll([]*pb.FlightData{pair[0], {DataHeader: header, DataBody: pair[1].GetDataBody()}})
+		sent := []*pb.FlightData{pair[0], {DataHeader: header, DataBody: pair[1].GetDataBody()}}
+		_, err = readAll(sent)
 		require.ErrorContains(t, err, "counts of variadic buffers for")
+		require.ErrorContains(t, handOver(t, sent), "counts of variadic buffers for", "to another client")
 	}
 	require.Positive(t, tested)
+}
+
+// handOver is what the reading of messages by another client fails with.
+func handOver(t *testing.T, sent []*pb.FlightData) (failed error) {
+	f := &fake{get: func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		for _, data := range sent {
+			if err := s.Send(data); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+	inBubble(t, f, func(b *bubble) {
+		stream, err := b.host(b.open(), "Foreign").FetchTicket(endpointOf(b, answer(int64Schema, "0")), nil)
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		failed = err
+	})
+	return failed
+}
+
+// Without the schema nothing of a batch can be checked.
+func TestABatchBeforeTheSchemaIsHandedToNobody(t *testing.T) {
+	pair := pairs(t)[0]
+	require.ErrorContains(t, handOver(t, []*pb.FlightData{pair[1], pair[0]}), "a batch before the schema")
 }

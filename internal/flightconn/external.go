@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"context"
+	"errors"
 	"path"
 
 	"github.com/flightpool/flightpool/backend"
@@ -138,7 +139,7 @@ func (g *ExternalCall) FetchTicket(endpoint *FlightEndpoint, prevOpened <-chan s
 		if err != nil {
 			return nil, err
 		}
-		f := &TicketStream{stream: stream, from: from, maxInflated: g.call.conn.cfg().maxInflated()}
+		f := &TicketStream{call: g, stream: stream, from: from, check: messageCheck{maxInflated: g.call.conn.cfg().maxInflated()}}
 		f.first, f.firstErr = f.recv()
 		if f.firstErr != nil && !eof.Reached(f.firstErr) {
 			return nil, f.firstErr
@@ -150,19 +151,19 @@ func (g *ExternalCall) FetchTicket(endpoint *FlightEndpoint, prevOpened <-chan s
 // TicketStream is the stream of one endpoint. It belongs to one goroutine and ends
 // with its call.
 //
-// Messages are checked as those of a reader are (verifyMessage), since the
+// Messages are checked as those of a reader are (messageCheck), since the
 // other client reads them with Arrow's reader as well. Batches are not: the
 // caller has a Validator for them.
 type TicketStream struct {
-	stream       *channelStream
-	from         rowSource
-	first        *pb.FlightData
-	firstErr     error
-	firstGiven   bool
-	maxInflated  int64
-	dictionaries dictionaryBytes
-	gotRows      bool // the message received last is a batch of rows
-	gaveRows     bool // and so is the one given out last
+	call       *ExternalCall
+	stream     *channelStream
+	from       rowSource
+	first      *pb.FlightData
+	firstErr   error
+	firstGiven bool
+	check      messageCheck
+	gotRows    bool // the message received last is a batch of rows
+	gaveRows   bool // and so is the one given out last
 }
 
 // Peek is the first message, or nil if the stream has none. It does not take
@@ -205,14 +206,36 @@ func (f *TicketStream) recv() (*pb.FlightData, error) {
 			}
 			continue
 		}
-		size, err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), f.maxInflated)
-		if err == nil {
-			_, err = f.dictionaries.add(size, f.maxInflated)
-		}
+		size, _, err := f.check.verify(data.GetDataHeader(), data.GetDataBody())
 		if err != nil {
 			return nil, malformed("%w", err)
+		}
+		if f.check.known == nil {
+			if err := f.learnSchema(data.GetDataHeader(), size); err != nil {
+				return nil, err
+			}
 		}
 		f.gotRows = size.rows
 		return data, nil
 	}
 }
+
+// learnSchema reads the schema of the stream, which comes first.
+func (f *TicketStream) learnSchema(header []byte, size messageSize) (err error) {
+	if size.batch {
+		return malformed("a batch before the schema")
+	}
+	if f.check.known, err = f.call.call.conn.endpoint.schemas.decode(header, size.schemaBytes); err != nil {
+		return malformed("schema: %w", err)
+	}
+	if NestedDictionaries(f.check.known.schema) {
+		if f.call.call.mayChange { // it has been made
+			return ErrNestedDictionaries
+		}
+		return f.call.Unsupported(backend.StageFetch, ErrNestedDictionaries)
+	}
+	return nil
+}
+
+// ErrNestedDictionaries is why a result is not handed to a driver of ADBC.
+var ErrNestedDictionaries = errors.New("a dictionary whose values have dictionaries, which ADBC's driver changes in batches that it has given out; the native backend reads it")

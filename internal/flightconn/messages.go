@@ -14,16 +14,35 @@ import (
 // message before it is decompressed. Messages without a header carry
 // application metadata, and are skipped.
 type messageReader struct {
-	recv         func(*dataMessage) error
-	message      dataMessage // received last
-	given        bool        // and not given to Arrow's reader yet
-	last         *ipc.Message
-	err          error        // what recv failed with
+	messageCheck
+	recv    func(*dataMessage) error
+	message dataMessage // received last
+	given   bool        // and not given to Arrow's reader yet
+	last    *ipc.Message
+	err     error                   // what recv failed with
+	reserve func(bytes int64) error // waits until a message of so many may be decoded; may be nil
+}
+
+// messageCheck is what is known of a stream when its next message is verified, whoever
+// decodes it then.
+type messageCheck struct {
 	known        *knownSchema // nil before the schema
 	dictionaries dictionaryBytes
+	maxInflated  int64 // bytes that the buffers of one message may become, or all dictionaries take
+}
 
-	maxInflated int64                   // bytes that the buffers of one message may become, or all dictionaries take
-	reserve     func(bytes int64) error // waits until a message of so many may be decoded; may be nil
+// verify verifies the next message. bytes are what it takes in memory, with what it is added to.
+func (c *messageCheck) verify(header, body []byte) (size messageSize, bytes int64, err error) {
+	if size, err = verifyMessage(header, body, c.maxInflated); err != nil {
+		return messageSize{}, 0, err
+	}
+	if c.known != nil {
+		if err := c.known.checkVariadic(size); err != nil {
+			return messageSize{}, 0, err
+		}
+	}
+	bytes, err = c.dictionaries.add(size, c.maxInflated)
+	return size, bytes, err
 }
 
 var _ ipc.MessageReader = (*messageReader)(nil)
@@ -43,16 +62,7 @@ func (m *messageReader) receive() (messageSize, error) {
 			}
 			continue
 		}
-		size, err := verifyMessage(m.message.header, m.message.bodyBytes(), m.maxInflated)
-		if err != nil {
-			return messageSize{}, err
-		}
-		if m.known != nil {
-			if err := m.known.checkVariadic(size); err != nil {
-				return messageSize{}, err
-			}
-		}
-		bytes, err := m.dictionaries.add(size, m.maxInflated)
+		size, bytes, err := m.verify(m.message.header, m.message.bodyBytes())
 		if err != nil {
 			return messageSize{}, err
 		}

@@ -51,7 +51,7 @@ func openReader(ctx context.Context, from rowSource, ticket []byte, e *Endpoint,
 		return nil, err
 	}
 	recv := func(m *dataMessage) error { return stream.RecvMsg(m) }
-	rd := &reader{from: from, allocator: e.cfg.Allocator, messages: &messageReader{recv: recv, maxInflated: e.cfg.maxInflated(), reserve: reserve}}
+	rd := &reader{from: from, allocator: e.cfg.Allocator, messages: &messageReader{recv: recv, messageCheck: messageCheck{maxInflated: e.cfg.maxInflated()}, reserve: reserve}}
 	if rd.known, err = schemaOf(rd.messages, &e.schemas); err != nil {
 		rd.messages.release()
 		return nil, err

@@ -30,6 +30,12 @@ func dictionariesIn(t arrow.DataType) int {
 	return deepest
 }
 
+// NestedDictionaries reports whether a schema has dictionaries whose values have dictionaries.
+// Whoever reads such batches ahead by Arrow's reader changes those of before.
+func NestedDictionaries(schema *arrow.Schema) bool {
+	return slices.ContainsFunc(schema.Fields(), func(f arrow.Field) bool { return dictionariesIn(f.Type) > 1 })
+}
+
 // withOwnDictionaries is batch with dictionaries that no other batch has. The
 // values are not copied. The caller owns the result and must release it; batch
 // stays its reader's. Metadata of the batch is kept.
