@@ -29,7 +29,8 @@
 // a text, and only such as the server can prepare.
 //
 // The endpoints of a result are read one after the other with New, and at once with
-// Open.
+// Open. A dictionary whose values have dictionaries is unsupported with both, since the
+// driver changes it in batches that it has given out.
 //
 // What remains impossible with New:
 //

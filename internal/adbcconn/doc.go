@@ -33,6 +33,8 @@
 //	its errors lead nowhere            the status of the RPC that failed is kept beside them
 //	it answers updates half-way        DoPut is read to its end before it hears the answer
 //	it sends batches of any size       parameters and rows are split by measured size
+//	it changes the dictionaries of     results whose dictionaries have dictionaries are refused
+//	dictionaries in batches given out
 //
 // # Other drivers
 //
