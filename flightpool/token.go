@@ -129,8 +129,21 @@ func (t *tokenCache) close(limit time.Duration) error {
 
 // get gives the token of a new connection, fetching one if need be. While the
 // source fails, a token that still can be used is.
+//
+// A fetch that was under way may have begun before the server refused what it brings:
+// the source is asked once more then.
 func (t *tokenCache) get(ctx context.Context, rejected string) (flightconn.Credential, error) {
-	last, f := t.currentOrFetch(rejected)
+	last, f, underWay := t.currentOrFetch(rejected)
+	c, err := t.await(ctx, last, f, rejected)
+	if underWay && err == nil && c.Header == rejected {
+		last, f, _ = t.currentOrFetch(rejected)
+		c, err = t.await(ctx, last, f, rejected)
+	}
+	return c, err
+}
+
+// await waits for a fetch, where there is one, as long as last cannot be used.
+func (t *tokenCache) await(ctx context.Context, last token, f *fetch, rejected string) (flightconn.Credential, error) {
 	if f == nil {
 		return last.Credential, nil
 	}
@@ -154,25 +167,26 @@ func (t *tokenCache) get(ctx context.Context, rejected string) (flightconn.Crede
 }
 
 // currentOrFetch returns the last token, and the call that will bring another one if
-// that is wanted.
-func (t *tokenCache) currentOrFetch(rejected string) (token, *fetch) {
+// that is wanted. underWay says that somebody else has begun it.
+func (t *tokenCache) currentOrFetch(rejected string) (last token, f *fetch, underWay bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	last := t.mu.token
+	last = t.mu.token
 	if last.usable(rejected) && (last.renewAt.IsZero() || time.Now().Before(last.renewAt)) {
-		return last, nil
+		return last, nil, false
 	}
-	if t.mu.inFlight == nil {
-		f := &fetch{done: make(chan struct{})}
-		if t.mu.closed {
-			f.err = ErrClosed
-			close(f.done)
-			return token{}, f
-		}
-		t.mu.inFlight = f
-		t.fetching.Go(func() { t.fetch(f) })
+	if t.mu.inFlight != nil {
+		return last, t.mu.inFlight, true
 	}
-	return last, t.mu.inFlight
+	f = &fetch{done: make(chan struct{})}
+	if t.mu.closed {
+		f.err = ErrClosed
+		close(f.done)
+		return token{}, f, false
+	}
+	t.mu.inFlight = f
+	t.fetching.Go(func() { t.fetch(f) })
+	return last, f, false
 }
 
 // fetch calls the source and tells everybody who waits.

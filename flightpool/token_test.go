@@ -131,6 +131,53 @@ func TestATokenMayNameItsEndItself(t *testing.T) {
 	})
 }
 
+// TestAFetchFromBeforeARefusalIsNoAnswerToIt has a source that gives the token which it knows, and
+// hears of its end while it is being asked.
+func TestAFetchFromBeforeARefusalIsNoAnswerToIt(t *testing.T) {
+	for name, given := range map[string][]string{"another is there then": {"t1", "t1", "t2"}, "the source has no other": {"t1", "t1", "t1", "t2"}} {
+		synctest.Test(t, func(t *testing.T) {
+			var calls atomic.Int32
+			tokens := newTokenCache(t.Context(), func(context.Context) (string, time.Time, error) {
+				token := given[calls.Add(1)-1]
+				time.Sleep(500 * time.Millisecond)
+				return token, time.Now().Add(10 * time.Minute), nil
+			})
+			h, err := tokens.header(t.Context(), "")
+			require.NoError(t, err)
+			require.Equal(t, "Bearer t1", h)
+			time.Sleep(6 * time.Minute)
+			go func() { _, _ = tokens.header(t.Context(), "") }() // renews it
+			synctest.Wait()
+			require.EqualValues(t, 2, calls.Load())
+			h, err = tokens.header(t.Context(), "Bearer t1")
+			require.NoError(t, err)
+			require.Equal(t, "Bearer "+given[2], h, name)
+			require.EqualValues(t, 3, calls.Load(), "it is asked once more, and no oftener")
+			require.NoError(t, tokens.close(time.Second))
+		})
+	}
+}
+
+func TestATokenMayEndBeyondAnyCalendar(t *testing.T) {
+	for _, end := range []time.Time{time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), time.Unix(1<<62, 0)} {
+		for _, lifetime := range []time.Duration{0, -1} {
+			withServer(t, testserver.Options{Tokens: []string{"t"}}, func(t *testing.T, srv *testserver.Server) {
+				calls := 0
+				p, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, MaxLifetime: lifetime, Auth: TokenAuth(func(context.Context) (string, time.Time, error) {
+					calls++
+					return "t", end, nil
+				})})
+				require.NoError(t, err, end)
+				time.Sleep(5 * time.Minute)
+				require.NoError(t, p.Ping(t.Context()))
+				require.Equal(t, 1, calls)
+				require.LessOrEqual(t, p.Stats().Opens, uint64(2), "the second is idle beside the ping")
+				require.NoError(t, p.Close(t.Context()))
+			})
+		}
+	}
+}
+
 func TestATokenThatHasNearlyEndedOpensNothing(t *testing.T) {
 	for _, life := range []time.Duration{-time.Hour, 0, 1, time.Millisecond} {
 		withServer(t, testserver.Options{Tokens: []string{"t"}}, func(t *testing.T, srv *testserver.Server) {
