@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -11,7 +12,8 @@ import (
 )
 
 // Savepoint marks a point inside the transaction to roll back to. A name may be used
-// again: the latest counts, and the server is given another name for it. Outside of a
+// again: the latest counts, and the server is given another name for it, as it is for one
+// that is no short plain word. Outside of a
 // transaction it fails with ErrNoTx, and with FaultUnsupported on a server without
 // savepoints, which leaves the transaction as it is. Any other failure aborts the
 // transaction.
@@ -28,7 +30,7 @@ func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
 		return c.finish(outcome{err: usageError(errors.New("a savepoint needs a name"))})
 	}
 	c.beforeSend = func(ctx context.Context) error { return s.proveSession(ctx, accessState) }
-	sent := tx.freeSavepointName(name)
+	sent := s.nameSavepoint(name)
 	_, err = runStep(c, func(ctx context.Context) (backend.SavepointID, error) { return s.conn.Savepoint(ctx, tx.id, sent) },
 		func(id backend.SavepointID, inTime bool, err error) outcome {
 			switch {
@@ -46,19 +48,29 @@ func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
 	return err
 }
 
-// freeSavepointName is what the server is to call a savepoint: name, or one of ours where the
-// server may have one of that name, in whatever case.
+// nameSavepoint is what the server is to call a savepoint: name, or one of ours where the
+// server may have one of that name.
 //
 // INVARIANT: no two savepoints that the server may have are of one name there. A server that
 // ends them by their names means the latest, which may be one that the handle does not count: of
-// a Savepoint that was cut, or one that is another's in another case.
-func (t *transaction) freeSavepointName(name string) string {
-	free := name
-	for n := 2; t.mayHaveSavepoint(free); n++ {
-		free = fmt.Sprintf("flightpool_sp%d", n)
+// a Savepoint that was cut, or one that is another's in another case, in quotes, or beyond
+// the length at which the server cuts names.
+func (s *SessionHandle) nameSavepoint(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tx := &s.mu.tx
+	if plainSavepoint.MatchString(name) && !strings.HasPrefix(strings.ToLower(name), ourSavepoints) && !tx.mayHaveSavepoint(name) {
+		return name
 	}
-	return free
+	tx.namedSavepoints++
+	return fmt.Sprintf("%s%d", ourSavepoints, tx.namedSavepoints)
 }
+
+// plainSavepoint is a name that servers read in one way, but for its case.
+var plainSavepoint = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,29}$`)
+
+// ourSavepoints is what our names begin with. No name of a caller's that begins so is sent.
+const ourSavepoints = "flightpool_sp"
 
 func (t *transaction) mayHaveSavepoint(name string) bool {
 	isOne := func(sent string) bool { return strings.EqualFold(sent, name) }

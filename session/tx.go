@@ -36,6 +36,9 @@ type transaction struct {
 	// unclearSavepoints are the names, as sent, of those that the server may have besides.
 	unclearSavepoints []string
 
+	// namedSavepoints counts those that were given names of ours.
+	namedSavepoints int
+
 	// abortedBy is what has aborted it. It is set in every aborted transaction.
 	abortedBy error
 

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -527,13 +528,13 @@ func TestNoTwoSavepointsOfATransactionHaveOneNameOnTheServer(t *testing.T) {
 		r := newRig(t, &fakeConn{})
 		ctx := t.Context()
 		must(t, r.handle.BeginTransaction(ctx))
-		for _, name := range []string{"a", "A", "a", `"a"`, "flightpool_sp2"} {
+		for _, name := range []string{"a", "A", "a", `"a"`, "Flightpool_SP2", "a savepoint", strings.Repeat("a", 31)} {
 			must(t, r.handle.Savepoint(ctx, name))
 		}
 		must(t, r.handle.RollbackTo(ctx, "A"))
 		must(t, r.handle.ReleaseSavepoint(ctx, "A"))
 		must(t, r.handle.Savepoint(ctx, "A"))
-		r.conn.failOnce = map[string][]error{"Savepoint flightpool_sp3": {sqlError("no")}}
+		r.conn.failOnce = map[string][]error{"Savepoint flightpool_sp8": {sqlError("no")}}
 		require.Error(t, r.handle.Savepoint(ctx, "a"))
 		must(t, r.handle.RollbackTo(ctx, "a"))
 		must(t, r.handle.Savepoint(ctx, "A"))
@@ -543,9 +544,10 @@ func TestNoTwoSavepointsOfATransactionHaveOneNameOnTheServer(t *testing.T) {
 		must(t, r.handle.Savepoint(ctx, "A"))
 		must(t, r.handle.Rollback(ctx))
 		require.Equal(t, []string{
-			"Begin", "Savepoint a", "Savepoint flightpool_sp2", "Savepoint flightpool_sp3", `Savepoint "a"`, "Savepoint flightpool_sp4",
-			"EndSavepoint sp-flightpool_sp2 1", "EndSavepoint sp-flightpool_sp2 0", "Savepoint flightpool_sp2",
-			"Savepoint flightpool_sp3", "EndSavepoint sp-a 1", "Savepoint flightpool_sp2", "Savepoint b", "Rollback",
+			"Begin", "Savepoint a", "Savepoint flightpool_sp1", "Savepoint flightpool_sp2", "Savepoint flightpool_sp3", "Savepoint flightpool_sp4",
+			"Savepoint flightpool_sp5", "Savepoint flightpool_sp6",
+			"EndSavepoint sp-flightpool_sp1 1", "EndSavepoint sp-flightpool_sp1 0", "Savepoint flightpool_sp7",
+			"Savepoint flightpool_sp8", "EndSavepoint sp-a 1", "Savepoint flightpool_sp9", "Savepoint b", "Rollback",
 			"Begin", "Savepoint A", "Rollback",
 		}, r.conn.Log())
 	})
