@@ -207,3 +207,20 @@ func CheckHealthSQL(sql string) error {
 	}
 	return nil
 }
+
+// acceptsUnknownTx reports whether the server may be one that confirms the end of
+// transactions that it does not know, and takes liberties with others. It is false while
+// that was not asked.
+func (s *SessionHandle) acceptsUnknownTx() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.proof.state != proofUnknown && !s.mu.proof.trusted
+}
+
+// confirmsUnknownTx is acceptsUnknownTx where the server has said so.
+func (s *SessionHandle) confirmsUnknownTx() bool {
+	s.mu.Lock()
+	unasked := s.mu.proof.unasked
+	s.mu.Unlock()
+	return !unasked && s.acceptsUnknownTx()
+}

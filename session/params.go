@@ -102,10 +102,10 @@ func (q *PreparedQuery) prepareAgain(ctx context.Context, c *call, before backen
 	return stmt, nil
 }
 
-// isOfOtherTx reports whether the statement has to be prepared again for the call.
+// isOfOtherTx reports whether the statement has to be prepared again for the call: in doubt, too.
 func (q *PreparedQuery) isOfOtherTx(c *call) bool {
 	_, named := q.statement().(backend.HandleTeller)
-	return named && q.tx != c.backendCall.Tx && !q.s.policy.ignoresTxIDs.Load()
+	return named && q.tx != c.backendCall.Tx && !q.s.confirmsUnknownTx()
 }
 
 // retainParams holds the parameters until the call has ended, which may be after the

@@ -71,7 +71,7 @@ type Policy struct {
 	changed changedSettings
 
 	// ignoresTxIDs says that the server has transactions, and confirms the end of
-	// those that it does not know.
+	// those that it does not know, or has not said whether it does.
 	ignoresTxIDs atomic.Bool
 }
 

@@ -44,6 +44,7 @@ const (
 type proof struct {
 	state    proofState
 	trusted  bool // the server is known to refuse transactions that it does not know
+	unasked  bool // it has refused the question whether it does
 	stmt     backend.Prepared
 	nonce    string
 	lastSent time.Time // when the last proof was sent that has held, or without one the last statement that was answered
@@ -158,7 +159,7 @@ func (s *SessionHandle) makeProof(ctx context.Context, n access) error {
 			return err
 		}
 	}
-	p := proof{trusted: err == nil && trusted, lastSent: at}
+	p := proof{trusted: err == nil && trusted, unasked: err != nil, lastSent: at}
 	_, watched := s.conn.(backend.TxWatcher)
 	switch {
 	case watched:
@@ -288,13 +289,4 @@ func (s *SessionHandle) closeProof(ctx context.Context) error {
 		return nil
 	}
 	return stmt.Close(ctx)
-}
-
-// acceptsUnknownTx reports whether the server may be one that confirms the end of
-// transactions that it does not know, and takes liberties with others. It is false while
-// that was not asked.
-func (s *SessionHandle) acceptsUnknownTx() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.proof.state != proofUnknown && !s.mu.proof.trusted
 }
