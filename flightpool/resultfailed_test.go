@@ -40,6 +40,35 @@ func TestAChangeWhoseRowsAreLostIsNotTakenForRefused(t *testing.T) {
 	}
 }
 
+// A server that has executed a change may lack what gives its rows, such as a type.
+func TestAChangeWhoseRowsTheServerDoesNotHaveAbortsItsTransaction(t *testing.T) {
+	for _, run := range []testserver.RunAt{testserver.RunInInfo, testserver.RunInDoGet} {
+		profile := testserver.Strict()
+		profile.Run = run
+		inBubble(t, profile, Config{MaxSize: 1}, func(r *rig) {
+			lacks := testserver.Fault{On: testserver.OnBatch, SQL: "RETURNING", Times: 1, Do: testserver.Fail(codes.Unimplemented, "Not implemented Error: Unsupported Arrow type")}
+			_, err := r.pool.Update(r.Context(), "CREATE TABLE t (k BIGINT)")
+			require.NoError(r, err)
+			s := r.session()
+			require.NoError(r, s.BeginTransaction(r.Context()))
+			r.srv.Faults().Set(lacks)
+			_, err = CollectRows[int64](s.Query(r.Context(), "INSERT INTO t VALUES (1) RETURNING k"))
+			require.ErrorContains(r, err, "Unsupported Arrow type")
+			require.ErrorIs(r, s.Commit(r.Context()), ErrTxAborted)
+			require.NoError(r, s.Close())
+			r.srv.Faults().Set(lacks)
+			_, err = CollectRows[int64](r.pool.Query(r.Context(), "INSERT INTO t VALUES (2) RETURNING k"))
+			var e *Error
+			require.ErrorAs(r, err, &e)
+			require.Equal(r, FaultUnsupported, e.Fault)
+			require.True(r, e.Partial)
+			stored, err := CollectRows[int64](r.pool.Query(r.Context(), "SELECT * FROM t"))
+			require.NoError(r, err)
+			require.Equal(r, []int64{2}, stored)
+		})
+	}
+}
+
 // Nor is what it has left in the session.
 func TestWhatAChangeWithLostRowsHasLeftIsTakenBack(t *testing.T) {
 	profile := testserver.Strict()

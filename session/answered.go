@@ -51,9 +51,9 @@ func (c *call) changesSeveral() bool {
 
 // mayBeHalfDone reports whether some of what a call that has failed was to change may be done,
 // whatever the server says of the rest. Nothing is while it is prepared, for which a text is one
-// statement.
+// statement. A change whose rows were asked for may be done whatever the server lacks to give them.
 func (c *call) mayBeHalfDone(e *backend.Error) bool {
-	return e.Stage > backend.StagePrepare && c.changesSeveral()
+	return e.Stage > backend.StagePrepare && c.changesSeveral() || e.Stage == backend.StageFetch && c.statement && c.mayChange()
 }
 
 // failedWhole reports whether e is the server's answer to a single statement that was
