@@ -224,3 +224,25 @@ func (s *SessionHandle) confirmsUnknownTx() bool {
 	s.mu.Unlock()
 	return !unasked && s.acceptsUnknownTx()
 }
+
+// askAgain asks a server how it treats transactions that it does not know which has refused that question
+// before. No transaction is open.
+func (s *SessionHandle) askAgain(ctx context.Context) error {
+	s.mu.Lock()
+	unasked := s.mu.proof.unasked
+	s.mu.Unlock()
+	if !unasked {
+		return nil
+	}
+	trusted, err := s.conn.RejectsUnknownTx(ctx)
+	if err != nil {
+		if err = notBegun(err); backend.FaultIn(err).KeepsConn() {
+			return nil
+		}
+		return err
+	}
+	s.mu.Lock()
+	s.mu.proof.trusted, s.mu.proof.unasked = trusted, false
+	s.mu.Unlock()
+	return nil
+}

@@ -105,8 +105,9 @@
 // kept for all sessions of the server, and every step of it leans to the safe side:
 //
 //   - whether it refuses the end of an unknown transaction (Conn.RejectsUnknownTx), on
-//     the first call that gives the handle something to lose, or while the next connection is
-//     opened where the call was cut; not known: it does not;
+//     the first call that gives the handle something to lose, before a transaction where it
+//     was refused, or while the next connection is opened where the call was cut; not known: it
+//     does not, and a prepared statement is prepared again for each transaction all the same;
 //   - whether it executes queries twice (QueryRepeater), before the first change that
 //     returns rows; not known: it does;
 //   - whether a session runs one statement at a time (StatementOrder), beside the first

@@ -12,11 +12,10 @@ import (
 )
 
 // Savepoint marks a point inside the transaction to roll back to. A name may be used
-// again: the latest counts, and the server is given another name for it, as it is for one
-// that is no short plain word. Outside of a
-// transaction it fails with ErrNoTx, and with FaultUnsupported on a server without
-// savepoints, which leaves the transaction as it is. Any other failure aborts the
-// transaction.
+// again: the latest counts. The server is given another name for it, and for one that is
+// no short plain word. Outside of a transaction it fails with ErrNoTx, and with
+// FaultUnsupported on a server without savepoints, which leaves the transaction as it is.
+// Any other failure aborts the transaction.
 func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
 	c, err := s.begin(ctx, "Savepoint", QueryOptions{}, finishWithinBudget)
 	if err != nil {

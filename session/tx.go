@@ -109,6 +109,9 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 		if err := s.proveSession(ctx, accessState); err != nil {
 			return err
 		}
+		if err := s.askAgain(ctx); err != nil {
+			return err
+		}
 		return s.beforeTx(ctx)
 	}
 	_, err = runStep(c, s.beginTx, func(id backend.TxID, inTime bool, err error) outcome {

@@ -611,3 +611,38 @@ func TestAStatementThatIsPreparedAgainUnderItsHandleIsNotClosed(t *testing.T) {
 type numbered struct{ *fakePrepared }
 
 func (n numbered) FirstHandle() string { return strconv.Itoa(n.no) }
+
+// A server that has refused once to say how it treats transactions that it does not know, and refuses the proof
+// within one, has not replaced the session.
+func TestAServerIsAskedAgainHowItTreatsTransactionsBeforeOneBegins(t *testing.T) {
+	askedAgain := map[string]int{"at once": 3, "behind a statement that was prepared": 7}
+	for name, begins := range map[string]func(ctx context.Context, s *SessionHandle) error{
+		"at once": func(ctx context.Context, s *SessionHandle) error { return s.BeginTransaction(ctx) },
+		"behind a statement that was prepared": func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.PrepareQuery(ctx, "SELECT 2")
+			return errors.Join(err, s.BeginTransaction(ctx))
+		},
+	} {
+		for _, again := range []string{"answered", "cut"} {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.faults = map[int]worldFault{1: {"refused", false}}
+				ctx := t.Context()
+				s := New(w, &Policy{OwnerContext: ctx}, func(error) {})
+				if again == "cut" {
+					w.faults[askedAgain[name]] = worldFault{"cut", false}
+					require.ErrorContains(t, begins(ctx, s), "connection reset")
+					require.Zero(t, w.txNo)
+					return
+				}
+				must(t, begins(ctx, s))
+				require.Equal(t, "RejectsUnknownTx", w.log[askedAgain[name]-1])
+				_, err := s.Update(ctx, "INSERT INTO t VALUES (1)")
+				must(t, err)
+				must(t, s.Commit(ctx))
+				require.Equal(t, 1, w.stored[1], name)
+				must(t, s.Close())
+			})
+		}
+	}
+}
