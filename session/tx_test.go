@@ -528,7 +528,7 @@ func TestNoTwoSavepointsOfATransactionHaveOneNameOnTheServer(t *testing.T) {
 		r := newRig(t, &fakeConn{})
 		ctx := t.Context()
 		must(t, r.handle.BeginTransaction(ctx))
-		for _, name := range []string{"a", "A", "a", `"a"`, "Flightpool_SP2", "a savepoint", strings.Repeat("a", 31)} {
+		for _, name := range []string{"a", "A", "a", `"a"`, "Flightpool_SP9", "a savepoint", strings.Repeat("a", 31)} {
 			must(t, r.handle.Savepoint(ctx, name))
 		}
 		must(t, r.handle.RollbackTo(ctx, "A"))
@@ -623,15 +623,15 @@ func TestAServerIsAskedAgainHowItTreatsTransactionsBeforeOneBegins(t *testing.T)
 			return errors.Join(err, s.BeginTransaction(ctx))
 		},
 	} {
-		for _, again := range []string{"answered", "cut"} {
+		for _, again := range []string{"answered", "limit"} {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
 				w.faults = map[int]worldFault{1: {"refused", false}}
 				ctx := t.Context()
 				s := New(w, &Policy{OwnerContext: ctx}, func(error) {})
-				if again == "cut" {
-					w.faults[askedAgain[name]] = worldFault{"cut", false}
-					require.ErrorContains(t, begins(ctx, s), "connection reset")
+				if again == "limit" {
+					w.faults[askedAgain[name]] = worldFault{"limit", false}
+					require.ErrorContains(t, begins(ctx, s), "injected: limit")
 					require.Zero(t, w.txNo)
 					return
 				}
