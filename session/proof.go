@@ -168,7 +168,7 @@ func (s *SessionHandle) makeProof(ctx context.Context, n access) error {
 		p.state = proofDeferred
 	default:
 		p.state, p.nonce = proofHeld, rand.Text()
-		p.stmt, err = s.prepare(ctx, "SELECT '"+p.nonce+"'", nil, backend.Call{})
+		p.stmt, err = s.prepareProof(ctx, p.nonce)
 		switch {
 		case err == nil:
 		case errors.Is(err, errReplaced):
@@ -185,6 +185,15 @@ func (s *SessionHandle) makeProof(ctx context.Context, n access) error {
 	s.mu.proof = p
 	s.mu.Unlock()
 	return nil
+}
+
+// prepareProof prepares the statement that only this session has. One refusal may be a failure of the server's own.
+func (s *SessionHandle) prepareProof(ctx context.Context, nonce string) (backend.Prepared, error) {
+	stmt, err := s.prepare(ctx, "SELECT '"+nonce+"'", nil, backend.Call{})
+	if backend.FaultIn(err) == backend.FaultStatement {
+		return s.prepare(ctx, "SELECT '"+nonce+"'", nil, backend.Call{})
+	}
+	return stmt, err
 }
 
 // checkProof compares the proof. It is asked in tx, so that it shows the transaction as well.
@@ -279,8 +288,7 @@ func (p *proof) read(ctx context.Context, tx backend.TxID) (answer string, err e
 	return answer, drain(stream)
 }
 
-// closeProof closes the proof's prepared statement. The handle is being cleaned, so
-// that nothing needs the proof again.
+// closeProof closes the proof's prepared statement. The handle is being cleaned: nothing needs it again.
 func (s *SessionHandle) closeProof(ctx context.Context) error {
 	s.mu.Lock()
 	stmt := s.mu.proof.stmt

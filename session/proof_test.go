@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"testing"
@@ -25,12 +26,14 @@ type proofConn struct {
 	trustErr error
 	answer   func(s backend.Stream) backend.Stream // of prepared statements
 	prepares error                                 // what preparing fails with
+	times    int                                   // how often it does; 0: always
+	tried    int
 }
 
 func (c *proofConn) RejectsUnknownTx(context.Context) (bool, error) { return c.trusted, c.trustErr }
 
 func (c *proofConn) Prepare(ctx context.Context, sql string, call backend.Call) (backend.Prepared, error) {
-	if c.prepares != nil {
+	if c.tried++; c.prepares != nil && (c.times == 0 || c.tried <= c.times) {
 		return nil, c.prepares
 	}
 	p, err := c.fakeConn.Prepare(ctx, sql, call)
@@ -90,6 +93,36 @@ func TestAServerThatDoesNotSayIsProven(t *testing.T) {
 			} else {
 				r.reused()
 			}
+		})
+	}
+}
+
+// A server that refuses to prepare the proof once may have failed at it. Without the proof a change would run by
+// itself in a session that has replaced the transaction's.
+func TestAProofThatIsRefusedOnceIsPreparedAgain(t *testing.T) {
+	for _, tc := range []struct {
+		code         codes.Code
+		times, tries int
+		holds        bool
+	}{
+		{codes.Internal, 1, 2, true},
+		{codes.InvalidArgument, 1, 2, true},
+		{codes.Internal, 0, 2, false},
+		{codes.Unimplemented, 0, 1, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := proofConn{fakeConn: &fakeConn{forgives: true}, times: tc.times}
+			conn.prepares = &backend.Error{Stage: backend.StagePrepare, Fault: backend.FaultOf(tc.code, "no"), Err: status.Error(tc.code, "no")}
+			r := newRig(t, conn.fakeConn)
+			r.handle = New(&conn, r.policy, r.returned)
+			must(t, r.handle.BeginTransaction(t.Context()))
+			require.Equal(t, tc.tries, conn.tried)
+			conn.answer = func(own backend.Stream) backend.Stream { own.Close(); return answers() }
+			time.Sleep(time.Second)
+			_, err := r.handle.Update(t.Context(), "INSERT 1")
+			require.Equal(t, tc.holds, errors.Is(err, backend.ErrSessionLost), "%v: %v", tc.code, err)
+			require.Equal(t, !tc.holds, slices.Contains(conn.Log(), "tx1: INSERT 1"))
+			_ = r.handle.Close()
 		})
 	}
 }

@@ -69,7 +69,7 @@ func (w *world) replace(s step, a *actor, q statements) {
 		return
 	}
 	w.judge(s, a, err)
-	if a != nil && a.tx != nil && backend.FaultIn(err) == flightpool.FaultUnsupported {
+	if a != nil && a.tx != nil && backend.FaultIn(err) == flightpool.FaultUnsupported && !unsent(err) {
 		a.tx.failed = true // the table may have been dropped before the rows were refused
 	}
 }

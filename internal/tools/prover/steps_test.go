@@ -226,8 +226,9 @@ func (w *world) judge(s step, a *actor, err error) {
 		w.breaks("error for no reason in "+s.verb, "%q: %v", s, err)
 	}
 	if a != nil {
-		a.shaken = a.shaken || late || errors.Is(err, flightpool.ErrSessionLost)
-		refused := known && (e.Unsent || e.Fault == flightpool.FaultUsage || e.Fault == flightpool.FaultUnsupported)
+		panicked := errors.Is(err, errPanicked) && s.verb == "rows" // which ends a loop as a return does: the transaction may go on
+		a.shaken = a.shaken || late || panicked || errors.Is(err, flightpool.ErrSessionLost)
+		refused := panicked || known && (e.Unsent || e.Fault == flightpool.FaultUsage || e.Fault == flightpool.FaultUnsupported)
 		if a.tx != nil && a.tx.ended == open && !refused {
 			a.tx.failed = true
 		}
@@ -611,6 +612,7 @@ func (w *world) close(s step, a *actor) {
 	if t != nil && t.ended == never && w.replacedBeside(err) {
 		t.ended = either
 	}
+	w.strayed = w.strayed || w.program.backend == "new" && errors.Is(err, flightpool.ErrSessionLost)
 	// What cannot be made clean costs the connection, and Close says so.
 	uncleanable := len(a.dirty) > 0 || w.profile.SessionKey == testserver.ByCall
 	if err != nil && w.calm && !a.shaken && !uncleanable {

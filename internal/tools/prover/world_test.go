@@ -61,6 +61,7 @@ type world struct {
 	tokenNo, asides   int
 	shades, painters  int                                // statements that change the setting of the whole server; who has and has not taken it back
 	unpainted         bool                               // who has is lost
+	strayed           bool                               // a connection that was lost to a redial of its driver may have left a transaction
 	asked             map[*flightpool.FlightSQLPool]bool // for a setting
 	source            source                             // of tokens
 	sourceWorse       bool                               // it has not always been well
