@@ -159,7 +159,9 @@ func (s *SessionHandle) rollBackStrayTx(ctx context.Context) (answered bool, err
 		return false, nil
 	}
 	if stray == anyTx {
-		_ = s.exec(ctx, "ROLLBACK", backend.Call{}) // is refused where there is none
+		if err = s.exec(ctx, "ROLLBACK", backend.Call{}); err != nil && !backend.FaultIn(err).KeepsConn() { // a refusal says that there is none
+			return false, err
+		}
 	}
 	err = s.runProbe(ctx)
 	if refusesAll(err) {

@@ -42,7 +42,7 @@ func newStepsConn() *stepsConn {
 
 func (c *stepsConn) refusal(sql string) error {
 	switch {
-	case sql == "ROLLBACK":
+	case sql == "ROLLBACK" && sql != c.failing:
 		c.aborted = false
 	case c.aborted:
 		return sqlError("Current transaction is aborted (please ROLLBACK)")
@@ -246,6 +246,30 @@ func TestAChangeThatIsCutBetweenItsStepsLeavesNoSetting(t *testing.T) {
 			require.Equal(t, tc.rollbacks, strings.Count(strings.Join(c.Log(), "\n")+"\n", "ROLLBACK\n"), name)
 		})
 	}
+}
+
+// What is answered to that ROLLBACK by no word on the transaction leaves it open: nothing is stored behind it.
+func TestAStrayTransactionWhoseRollbackFailsTakesNoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStepsConn()
+		c.sound, c.failing = true, steps
+		r := stateRig(t, c.stateConn)
+		r.handle = New(c, r.policy, r.returned)
+		_, err := r.handle.Update(t.Context(), steps)
+		require.Error(t, err)
+		c.failing = "ROLLBACK"
+		c.failure = &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
+		_, err = r.handle.Update(t.Context(), "INSERT 1")
+		require.ErrorContains(t, err, "busy")
+		require.NotContains(t, c.Log(), "INSERT 1")
+		c.failing = ""
+		_, err = r.handle.Update(t.Context(), "INSERT 2")
+		must(t, err)
+		log := c.Log()
+		require.Contains(t, log[:slices.Index(log, "INSERT 2")], "ROLLBACK")
+		must(t, r.handle.Close())
+		r.reused()
+	})
 }
 
 // In a transaction of the handle's the steps of a change are part of it.
