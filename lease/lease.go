@@ -60,8 +60,9 @@ type Limiter interface {
 type Revoker interface {
 	// OnRevoke registers f and returns a function that ends the
 	// registration. f runs on a goroutine of its own, never two at a time
-	// for one registration. Close waits for an f that runs until its context
-	// ends, so that f must not call Close.
+	// for one registration, and not again once stop has returned. Close waits
+	// for an f that runs until its context ends, so that f must not call
+	// Close. A panic in f is logged, and f is called for later events as ever.
 	OnRevoke(f func(Revocation)) (stop func())
 
 	// Valid fails with ErrUnavailable when leases granted before no longer
@@ -88,7 +89,8 @@ type Reclaimer interface {
 	// use. It returns how many it closes, and need not wait until they are
 	// closed: the rest is taken to be in use, so that others share what is
 	// left. f runs on a goroutine of its own, never two at a time for one
-	// registration, and must not call Close.
+	// registration, and must not call Close. A panic in f is logged, and f is
+	// taken to close none.
 	OnReclaim(f func(n int) (closing int)) (stop func())
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/lease"
 )
 
@@ -24,7 +25,11 @@ func (l *Leases) OnRevoke(f func(lease.Revocation)) (stop func()) {
 
 // OnReclaim is as lease.Reclaimer says.
 func (l *Leases) OnReclaim(f func(n int) (closing int)) (stop func()) {
-	return subscribe(l, &l.reclaims, func(r *reclaimRequest) { l.reclaimAnswered(r, f(r.n)) })
+	return subscribe(l, &l.reclaims, func(r *reclaimRequest) {
+		closing := 0 // unless f says otherwise, which may panic
+		defer func() { l.reclaimAnswered(r, closing) }()
+		closing = f(r.n)
+	})
 }
 
 // subscribe has f called with each event of to, on a goroutine of its own, so that a
@@ -38,7 +43,7 @@ func subscribe[T any](l *Leases, to *subscribers[T], f func(T)) (stop func()) {
 		return func() {}
 	}
 	(*to)[s] = struct{}{}
-	l.callbacks.Go(func() { s.deliver(f) })
+	l.callbacks.Go(func() { s.deliver(l, f) })
 	return func() {
 		l.mu.Lock()
 		_, present := (*to)[s]
@@ -50,14 +55,30 @@ func subscribe[T any](l *Leases, to *subscribers[T], f func(T)) (stop func()) {
 	}
 }
 
-func (s *subscription[T]) deliver(f func(T)) {
+// deliver calls f with each event until the subscription has ended, also when f panics
+// or ends its goroutine.
+func (s *subscription[T]) deliver(l *Leases, f func(T)) {
 	for {
 		select {
 		case event := <-s.pending:
-			f(event)
+			if s.hasEnded() { // select picks at random
+				return
+			}
+			if err := callback.Isolate("lease: a callback", func() error { f(event); return nil }); err != nil {
+				l.cfg.Logger.Error("a function of OnRevoke or OnReclaim failed", "budget", l.cfg.Budget, "error", err)
+			}
 		case <-s.ended:
 			return
 		}
+	}
+}
+
+func (s *subscription[T]) hasEnded() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
 	}
 }
 
