@@ -28,6 +28,7 @@ type Endpoint struct {
 	cfg          Config
 	capabilities capabilities
 	openTxs      openTxs
+	turns        handleTurns
 	locations    locations
 	schemas      schemaCache
 	abandoned    taskgroup.Group // connections of opens that have failed, while they are closed

@@ -30,6 +30,7 @@ type prepared struct {
 	params  *arrow.Schema
 	rows    *arrow.Schema
 	headers metadata.MD // of the preparing, which go with the closing too
+	text    string      // the first handle, where it is the statement's text: see handleTurns
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
@@ -69,6 +70,9 @@ func (c *Conn) Prepare(ctx context.Context, sql string, call backend.Call) (back
 	}
 	p := &prepared{conn: c, params: params, rows: rows, headers: call.Headers}
 	p.mu.handle = reply.GetPreparedStatementHandle()
+	if string(p.mu.handle) == sql {
+		p.text = sql
+	}
 	return p, nil
 }
 
@@ -101,7 +105,12 @@ func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call bac
 		return nil, err
 	}
 	if params != nil {
-		if handle, err = p.bind(ctx, r, handle, params); err != nil {
+		var done func()
+		if done, err = p.takeTurn(ctx); err == nil {
+			defer done()
+			handle, err = p.bind(ctx, r, handle, params)
+		}
+		if err != nil {
 			r.end()
 			return nil, r.wrapError(backend.StagePrepare, err)
 		}
@@ -126,8 +135,13 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call ba
 		must = readsCommand
 		params = array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 0)
 		defer params.Release()
-	} else if p.isBoundForQuery() {
-		if handle, err = p.bind(ctx, r, handle, params); err != nil {
+	} else {
+		var done func()
+		if done, err = p.takeTurn(ctx); err == nil {
+			defer done()
+			handle, err = p.bindAsForQuery(ctx, r, handle, params)
+		}
+		if err != nil {
 			return 0, r.wrapError(backend.StagePrepare, err)
 		}
 	}
@@ -140,6 +154,22 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call ba
 		return 0, r.wrapError(backend.StageExecute, err)
 	}
 	return n, nil
+}
+
+// takeTurn waits until the parameters that are sent for the statement stay its own, up to the call of done.
+func (p *prepared) takeTurn(ctx context.Context) (done func(), err error) {
+	if p.text == "" {
+		return func() {}, nil
+	}
+	return p.conn.endpoint.turns.take(ctx, p.text)
+}
+
+// bindAsForQuery binds the parameters of an update where those of a query may be bound.
+func (p *prepared) bindAsForQuery(ctx context.Context, r *rpcCall, handle []byte, params arrow.RecordBatch) ([]byte, error) {
+	if !p.isBoundForQuery() {
+		return handle, nil
+	}
+	return p.bind(ctx, r, handle, params)
 }
 
 // begin starts a call with the current handle, if params fit the statement. The
