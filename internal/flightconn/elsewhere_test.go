@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
@@ -56,6 +57,28 @@ func TestARefusalThatIsNotOfTheStatementEndsNoSearch(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAServerThatNamesItsOwnAddressIsAskedWithTheCredential has a server that is reached by its name, calls itself by its
+// address, and answers nobody without a credential: Doris and StarRocks are such.
+func TestAServerThatNamesItsOwnAddressIsAskedWithTheCredential(t *testing.T) {
+	const itself = "10.0.0.1:1"
+	f := &fake{info: infoOf(at(answer(int64Schema, "0", "1"), "grpc+tcp://"+itself)), get: func(k *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		if md, _ := metadata.FromIncomingContext(s.Context()); len(md.Get("authorization")) == 0 {
+			return status.Error(codes.Unauthenticated, "who are you?")
+		}
+		return byTicket(k, s)
+	}}
+	inBubble(t, f, func(b *bubble) {
+		b.net[itself] = b.net[here]
+		c := b.open()
+		_, err := c.Query(b.Context(), "q", backend.Call{})
+		require.ErrorContains(b, err, "credentials do not go to other hosts", "it is another's for all that is known")
+		c.transport.mu.peer = itself
+		s, err := c.Query(b.Context(), "q", backend.Call{})
+		require.NoError(b, err)
+		require.Equal(b, upTo(20), values(b, s))
+	}, func(cfg *Config) { cfg.Authorization = bearer("Bearer s3cret") })
 }
 
 // TestALocationMayCarryOutTheDeadline has a location whose timer is before the caller's.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"strings"
 
@@ -138,7 +139,23 @@ func (c *Conn) isOwnLocation(uri string) bool {
 		return true
 	}
 	at, err := parseLocation(u)
-	return err == nil && c.cfg().isOwnAddress(at)
+	return err == nil && (c.cfg().isOwnAddress(at) || c.isOwnPeer(at))
+}
+
+// isOwnPeer recognises the address that the connection's own transport leads to. Servers
+// that are reached by a name or by another of its addresses may name it: Doris and StarRocks do, and
+// their rows are not to be had there without the credential, which does not go to another host. It
+// is not known behind a proxy or a Config.Dialer.
+func (c *Conn) isOwnPeer(at locationAddr) bool {
+	if at.network != "tcp" || at.secure != (c.cfg().TLS != nil) {
+		return false
+	}
+	theirs, err := netip.ParseAddrPort(at.addr)
+	if err != nil { // a name, mostly
+		return false
+	}
+	mine, err := netip.ParseAddrPort(c.transport.peer())
+	return err == nil && mine.Port() == theirs.Port() && mine.Addr().Unmap() == theirs.Addr().Unmap()
 }
 
 // parseLocation reads the schemes that Flight defines for gRPC. The port is

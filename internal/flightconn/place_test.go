@@ -52,7 +52,7 @@ func TestWhereALocationLeads(t *testing.T) {
 		{"unix", "/server", nil, "grpc://other:1", other},
 	} {
 		cfg := Config{Network: c.network, Address: c.address, TLS: c.tls, dialTracker: &dialTracker{}}
-		conn := &Conn{endpoint: &Endpoint{cfg: cfg}}
+		conn := &Conn{endpoint: &Endpoint{cfg: cfg}, transport: &transport{}}
 		require.Equal(t, c.want == own, conn.isOwnLocation(c.location), "%+v", c)
 		at, err := cfg.resolveLocation(c.location)
 		switch c.want {
@@ -65,6 +65,32 @@ func TestWhereALocationLeads(t *testing.T) {
 			require.NoError(t, err, "%+v", c)
 			require.True(t, !at.sameHost && !at.getsCredentials && at.mustBeRemote, "%+v", c)
 		}
+	}
+}
+
+// A server that is reached by a name may call itself by its address.
+func TestTheAddressThatTheTransportLeadsToIsTheConnectionsOwn(t *testing.T) {
+	encrypted := &tls.Config{MinVersion: tls.VersionTLS12}
+	for _, c := range []struct {
+		peer     string
+		tls      *tls.Config
+		location string
+		own      bool
+	}{
+		{"10.0.0.1:1", nil, "grpc://10.0.0.1:1", true},
+		{"10.0.0.1:1", nil, "grpc+tcp://[::ffff:10.0.0.1]:1", true},
+		{"[2001:db8::1]:1", nil, "grpc://[2001:db8:0::1]:1", true},
+		{"10.0.0.1:1", encrypted, "grpc+tls://10.0.0.1:1", true},
+		{"10.0.0.1:1", nil, "grpc://10.0.0.1:2", false},
+		{"10.0.0.1:1", nil, "grpc://10.0.0.2:1", false},
+		{"10.0.0.1:1", nil, "grpc://other:1", false},
+		{"10.0.0.1:1", nil, "grpc+tls://10.0.0.1:1", false},
+		{"10.0.0.1:1", encrypted, "grpc://10.0.0.1:1", false},
+		{"", nil, "grpc://10.0.0.1:1", false},
+	} {
+		conn := &Conn{endpoint: &Endpoint{cfg: Config{Network: "tcp", Address: "server:1", TLS: c.tls}}, transport: &transport{}}
+		conn.transport.mu.peer = c.peer
+		require.Equal(t, c.own, conn.isOwnLocation(c.location), "%+v", c)
 	}
 }
 
