@@ -48,3 +48,24 @@ func TestAPageIsNoConflict(t *testing.T) {
 		require.False(t, IsConflict(&Error{Op: "Update", Fault: FaultOf(code, text), Err: err}))
 	}
 }
+
+// What these servers say of a session that is gone is no judgement of the statement: a connection that was kept would
+// fail every call that it is lent for.
+func TestASessionThatIsGoneIsNoFaultOfTheStatement(t *testing.T) {
+	for _, c := range []struct {
+		code codes.Code
+		text string
+		want Fault
+	}{
+		{codes.InvalidArgument, "Your session has been killed. Please re-connect.", FaultSession},                                                    // GizmoSQL
+		{codes.InvalidArgument, "Invalid or expired arrow_flight_session_id cookie.", FaultSession},                                                  // Arrow C++
+		{codes.NotFound, "Invalid arrow_flight_session_id cookie.", FaultSession},                                                                    // Arrow Java
+		{codes.NotFound, "cannot find connect arrow context of the token [secret]", FaultSession},                                                    // StarRocks
+		{codes.Internal, "get flight info statement failed, IllegalArgumentException: UserSession expire after access, try reconnect", FaultSession}, // Doris
+		{codes.NotFound, "cannot find result of the query [7]", FaultStatement},
+		{codes.Internal, "your session has been killed", FaultStatement}, // of another code: a statement's own words
+		{codes.NotFound, "session has been killed", FaultStatement},
+	} {
+		require.Equal(t, c.want, FaultOf(c.code, c.text), "%v %s", c.code, c.text)
+	}
+}

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -61,13 +62,13 @@ func (f Fault) KeepsConn() bool {
 // fault unless the text is gRPC's own. arrow-flight (Rust) says INVALID_ARGUMENT
 // for an action that it lacks, in words of its own. A stream that was reset is no
 // answer, whatever code gRPC makes of it; only whether the caller's context has ended
-// it is for the caller to say. GizmoSQL refuses everything in a session that an operator has
-// killed by INVALID_ARGUMENT.
+// it is for the caller to say. Some servers refuse everything in a session that is gone by a code
+// that others refuse a statement by: see goneTexts.
 func FaultOf(code codes.Code, msg string) Fault {
 	if code == codes.InvalidArgument && strings.Contains(msg, "defined request is invalid") {
 		return FaultUnsupported
 	}
-	if code == codes.InvalidArgument && strings.Contains(msg, killedText) {
+	if text, ok := goneTexts[code]; ok && slices.ContainsFunc(text, func(t string) bool { return strings.Contains(msg, t) }) {
 		return FaultSession
 	}
 	if strings.Contains(msg, resetText) && code != codes.Canceled && code != codes.DeadlineExceeded {
@@ -97,8 +98,15 @@ func FaultOf(code codes.Code, msg string) Fault {
 	}
 }
 
-// killedText is in GizmoSQL's text of a session that was killed.
-const killedText = "session has been killed"
+// goneTexts are what servers say of a session that is gone, on every request from then on. What
+// they answer without one, such as SqlInfo, they answer still, so that nothing else shows it: sessions
+// that an operator has killed (GizmoSQL, StarRocks, Doris), that have ended otherwise (Doris), and cookies of which the
+// server knows nothing (servers with the session middleware of Arrow C++ and Java).
+var goneTexts = map[codes.Code][]string{
+	codes.InvalidArgument: {"session has been killed", "Invalid or expired arrow_flight_session_id cookie"},
+	codes.NotFound:        {"cannot find connect arrow context of the token", "Invalid arrow_flight_session_id cookie"},
+	codes.Internal:        {"UserSession expire after access"},
+}
 
 // resetText is in gRPC's text of a stream that was reset.
 const resetText = "stream terminated by RST_STREAM"

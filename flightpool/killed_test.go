@@ -4,17 +4,27 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
 )
 
-// GizmoSQL refuses everything in a session that was killed by INVALID_ARGUMENT, as it does a
-// statement that is wrong, and goes on to describe itself.
+// Servers refuse everything in a session that was killed by a code by which they or others refuse a statement that is wrong,
+// and go on to describe themselves: GizmoSQL, StarRocks, Doris.
 func TestASessionThatWasKilledIsLentNoMore(t *testing.T) {
+	starRocks, doris := testserver.GizmoSQL(), testserver.GizmoSQL()
+	starRocks.KilledCode, starRocks.KilledText = codes.NotFound, "cannot find connect arrow context of the token [t]"
+	doris.KilledCode, doris.KilledText = codes.Internal, "get flight info statement failed, IllegalArgumentException: UserSession expire after access, try reconnect"
+	for _, profile := range []testserver.Profile{testserver.GizmoSQL(), starRocks, doris} {
+		testKilledSessions(t, profile)
+	}
+}
+
+func testKilledSessions(t *testing.T, profile testserver.Profile) {
 	for _, kind := range []HealthKind{Ping, Query, FullValidate} {
 		cfg := Config{MaxSize: 2, MinIdle: 2, HealthCheck: HealthCheck{Kind: kind}, Auth: BasicAuth("me", "x")}
-		inBubble(t, testserver.GizmoSQL(), cfg, func(r *rig) {
+		inBubble(t, profile, cfg, func(r *rig) {
 			require.NoError(r, r.pool.WaitReady(r.Context(), 2))
 			r.exec("CREATE TABLE t (x INT)")
 			require.Equal(r, "1", r.value(r.pool, "SELECT 1"))

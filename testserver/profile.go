@@ -32,6 +32,10 @@ type Profile struct {
 	// is refused with LimitCode, default ResourceExhausted.
 	MaxSessions int
 	LimitCode   codes.Code
+	// KilledCode and KilledText are what a session that an operator has killed refuses
+	// everything by, but for what needs none. Zero: as GizmoSQL does.
+	KilledCode codes.Code
+	KilledText string
 	// EvictedCode is what GetSessionOptions answers, once, to a client whose
 	// session was evicted. Zero: the client silently gets a new session, as
 	// it does from every other RPC.
@@ -234,6 +238,8 @@ func (p Profile) resolve() (Profile, error) {
 
 	setDefault(&p.Name, "strict")
 	setDefault(&p.LimitCode, codes.ResourceExhausted)
+	setDefault(&p.KilledCode, codes.InvalidArgument)
+	setDefault(&p.KilledText, "Your session has been killed. Please re-connect.")
 	setDefault(&p.StatementCode, codes.InvalidArgument)
 	setDefault(&p.TooLargeCode, codes.ResourceExhausted)
 	setDefault(&p.TicketCode, codes.NotFound)

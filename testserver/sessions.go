@@ -97,7 +97,7 @@ func (s *sessions) reserve(ctx context.Context, key string) (sess *session, firs
 		return nil, false, status.Error(codes.Unavailable, "server is closing")
 	}
 	if _, killed := s.killed[key]; killed {
-		return nil, false, status.Error(codes.InvalidArgument, "Your session has been killed. Please re-connect.")
+		return nil, false, status.Error(s.srv.profile.KilledCode, s.srv.profile.KilledText)
 	}
 	if ctx.Err() != nil {
 		return nil, false, status.FromContextError(ctx.Err()).Err()
