@@ -84,5 +84,37 @@ func TestWhatAChangeWithLostRowsHasLeftIsTakenBack(t *testing.T) {
 	})
 }
 
+// Others refuse a change that was sent for its rows because it has none, once they have executed it: ClickHouse does.
+func TestAChangeThatIsRefusedForWantOfRowsMayBeDone(t *testing.T) {
+	profile := testserver.Strict()
+	profile.Run = testserver.RunInInfo
+	const sql = "CREATE TEMP TABLE mine (v BIGINT)"
+	asQuery := QueryOptions{Route: RouteQuery}
+	for name, send := range map[string]func(r *rig, s *SessionHandle) error{
+		"text": func(r *rig, s *SessionHandle) error { return drained(s.QueryWithOptions(r.Context(), sql, asQuery)) },
+		"prepared": func(r *rig, s *SessionHandle) error {
+			q, err := s.PrepareQueryWithOptions(r.Context(), sql, asQuery)
+			require.NoError(r, err)
+			return drained(q.Query(r.Context()))
+		},
+	} {
+		inBubble(t, profile, Config{MaxSize: 1}, func(r *rig) {
+			s := r.session()
+			refused := testserver.Fail(codes.InvalidArgument, "Query doesn't allow pulling data")
+			r.srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, After: true, SQL: "CREATE TEMP", Times: 1, Do: refused})
+			err := send(r, s)
+			var e *Error
+			require.ErrorAs(r, err, &e)
+			require.Equal(r, FaultStatement, e.Fault, name)
+			require.True(r, e.Partial, name)
+			_, err = CollectRows[int64](s.Query(r.Context(), "SELECT * FROM mine"))
+			require.NoError(r, err, "it was executed")
+			_ = s.Close()
+			_, err = CollectRows[int64](r.pool.Query(r.Context(), "SELECT * FROM mine"))
+			require.ErrorContains(r, err, "mine does not exist", name)
+		})
+	}
+}
+
 // manyRows are the tuples of a VALUES.
 func manyRows(n int) string { return strings.TrimSuffix(strings.Repeat("(1), ", n), ", ") }

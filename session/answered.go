@@ -9,6 +9,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/effect"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 // meaningOf says what the answer to an RPC of a backend's tells of a change of the
@@ -59,7 +60,13 @@ func (c *call) mayBeHalfDone(e *backend.Error) bool {
 // failedWhole reports whether e is the server's answer to a single statement that was
 // sent once, so that the failure of it is that of everything the call was to do.
 func (c *call) failedWhole(e *backend.Error) bool {
-	return e.Fault == backend.FaultStatement && !c.manyExecutions && c.script.Atomic() && !c.resultFailed(e)
+	return e.Fault == backend.FaultStatement && !c.manyExecutions && c.script.Atomic() && !c.resultFailed(e) && !c.mayLackRows(e)
+}
+
+// mayLackRows reports whether e may say no more than that the text has no rows, for which it was sent: there
+// are servers that execute it first, and refuse it then (ClickHouse).
+func (c *call) mayLackRows(e *backend.Error) bool {
+	return c.askedForRows && c.script.Rows() != sqlscan.RowsSome && e.Stage > backend.StagePrepare && status.Code(e.Err) == codes.InvalidArgument
 }
 
 // resultFailed reports whether e is about a result that the server has begun to give, or does not know any

@@ -63,6 +63,9 @@ type call struct {
 	// server may run one of its own in the transaction, whose failure aborts it, too.
 	statement, manyExecutions, serverMayExecute bool
 
+	// askedForRows says that the caller has named the route of a query, whatever the text has.
+	askedForRows bool
+
 	// oneBatch says of an ingestion that the backend has sent one batch of its rows at most,
 	// in one part, and that no table was dropped for it.
 	oneBatch atomic.Bool
@@ -131,7 +134,7 @@ func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOption
 	if opts.NoCancel && mode == cancelWhenLeft {
 		mode = finishWhenLeft
 	}
-	c := &call{s: s, op: op, mode: mode, ctx: ctx, operation: &backend.Operation{}, callerGone: make(chan struct{})}
+	c := &call{s: s, op: op, mode: mode, ctx: ctx, operation: &backend.Operation{}, callerGone: make(chan struct{}), askedForRows: opts.Route == RouteQuery}
 	ends := ctx.Done() != nil || s.timeout(opts) > 0
 	c.ownGoroutine = mode != cancelWhenLeft || opts.ownGoroutine || opts.Progress != nil || (ends && s.mustLearnOrder())
 	c.callsUserCode = opts.ownGoroutine || opts.Progress != nil

@@ -206,6 +206,7 @@ func (q *PreparedQuery) UpdateWithOptions(ctx context.Context, opts QueryOptions
 }
 
 func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateResult, error) {
+	opts.Route = RouteUpdate
 	c, params, err := q.begin(ctx, "PreparedQuery.Update", opts, nil)
 	if err != nil {
 		return UpdateResult{}, err

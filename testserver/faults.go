@@ -198,7 +198,7 @@ func (f *Faults) EvictSessions() int { return f.srv.sessions.evictAll() }
 
 // KillSessions ends every session, and what runs in it, as GizmoSQL's KILL SESSION does: each
 // later RPC of its client that needs a session, which a question for SqlInfo does not, is
-// refused by INVALID_ARGUMENT. It returns how many there were.
+// refused by KilledCode of the profile. It returns how many there were.
 func (f *Faults) KillSessions() int { return f.srv.sessions.killAll() }
 
 // EndStatements ends what runs or waits in every session, as a server's own time limit does: it is answered
