@@ -62,6 +62,8 @@ func TestASessionThatIsGoneIsNoFaultOfTheStatement(t *testing.T) {
 		{codes.NotFound, "Invalid arrow_flight_session_id cookie.", FaultSession},                                                                    // Arrow Java
 		{codes.NotFound, "cannot find connect arrow context of the token [secret]", FaultSession},                                                    // StarRocks
 		{codes.Internal, "get flight info statement failed, IllegalArgumentException: UserSession expire after access, try reconnect", FaultSession}, // Doris
+		{codes.PermissionDenied, "invalid Bearer token. Detail: Unauthorized", FaultSession},                                                         // Arrow's adapter for PostgreSQL
+		{codes.PermissionDenied, "permission denied for table t", FaultStatement},
 		{codes.NotFound, "cannot find result of the query [7]", FaultStatement},
 		{codes.Internal, "your session has been killed", FaultStatement}, // of another code: a statement's own words
 		{codes.NotFound, "session has been killed", FaultStatement},

@@ -11,12 +11,13 @@ import (
 )
 
 // Servers refuse everything in a session that was killed by a code by which they or others refuse a statement that is wrong,
-// and go on to describe themselves: GizmoSQL, StarRocks, Doris.
+// and go on to describe themselves: GizmoSQL, StarRocks, Doris. Arrow's adapter for PostgreSQL ends one with each wrong statement.
 func TestASessionThatWasKilledIsLentNoMore(t *testing.T) {
-	starRocks, doris := testserver.GizmoSQL(), testserver.GizmoSQL()
+	starRocks, doris, postgreSQL := testserver.GizmoSQL(), testserver.GizmoSQL(), testserver.GizmoSQL()
+	postgreSQL.KilledCode, postgreSQL.KilledText = codes.PermissionDenied, "invalid Bearer token"
 	starRocks.KilledCode, starRocks.KilledText = codes.NotFound, "cannot find connect arrow context of the token [t]"
 	doris.KilledCode, doris.KilledText = codes.Internal, "get flight info statement failed, IllegalArgumentException: UserSession expire after access, try reconnect"
-	for _, profile := range []testserver.Profile{testserver.GizmoSQL(), starRocks, doris} {
+	for _, profile := range []testserver.Profile{testserver.GizmoSQL(), starRocks, doris, postgreSQL} {
 		testKilledSessions(t, profile)
 	}
 }

@@ -2,10 +2,14 @@ package session
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // mustLearnOrder reports whether it has to be found out yet whether the server runs the
@@ -84,12 +88,57 @@ type probeWait struct {
 // free, if the statement was what the probe has waited for: a server that is slow,
 // which is when statements are cut short, keeps the next probe waiting too. Only a
 // control probe that needs less than half of that time shows a difference. It answers
-// what that probe has found, since it is as good as the one before.
+// what that probe has found, which is more than the one before.
+//
+// INVARIANT: no server is taken for one that runs statements one at a time on which a statement can have the rows of
+// another. Such a one keeps the results of a session in one queue, from which each takes the first: what a
+// statement that was cut has left there is the result of the next, and so on for as long as the session lasts.
 func (st *cancellation) recordWait(ctx context.Context) (cancel.Outcome, error) {
 	began := time.Now()
-	out, err := st.probe(ctx)
-	if l, ok := st.s.conn.(backend.ConcurrentQuerier); ok && out == cancel.Confirmed && time.Since(began) <= st.probeWait.lasted/2 {
+	if err := st.runControl(ctx); err != nil {
+		return cancel.Requested, err
+	}
+	if l, ok := st.s.conn.(backend.ConcurrentQuerier); ok && time.Since(began) <= st.probeWait.lasted/2 {
 		l.StatementOrder().AddWait(st.probeWait.since)
 	}
-	return out, err
+	return cancel.Confirmed, nil
+}
+
+// runControl runs a probe that has a value of its own, and looks whether it comes back. The session has answered the
+// probe before it: what remains is to run it in the transaction, if that goes on.
+func (st *cancellation) runControl(ctx context.Context) error {
+	call := backend.Call{}
+	if st.tx.openOnServer() && !st.rolledBack {
+		call.Tx = st.tx.id
+	}
+	sql, want := st.s.policy.controlSQL()
+	stream, err := st.s.conn.Query(ctx, sql, call)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	batch, err := nextRows(stream)
+	own := want == ""
+	switch {
+	case err == nil && batch.NumCols() > 0 && batch.NumRows() == 1:
+		own = own || strings.TrimSpace(batch.Column(0).ValueStr(0)) == want
+	case err != nil && !eof.Reached(err):
+		return err
+	}
+	if !own {
+		return errOthersRows
+	}
+	return drain(stream)
+}
+
+var errOthersRows = errors.New("the session answers a probe with the rows of another statement")
+
+// controlSQL is the probe with another value in the place of its 1. want is empty where it has none.
+func (p *Policy) controlSQL() (sql, want string) {
+	before, ok := strings.CutSuffix(p.probeSQL(), " 1")
+	if !ok {
+		return p.probeSQL(), ""
+	}
+	want = rand.Text()
+	return before + " '" + want + "'", want
 }

@@ -74,7 +74,8 @@
 // else runs there. The probe proves the statement's end only where a session
 // runs one statement at a time; whether it does is learned from probes beside
 // the first statements that are cut short, three of them one after the other
-// (see learnOrder). Until then, and elsewhere, the server itself has to say that
+// (see learnOrder), where they have rows of their own, and not those of another
+// (see recordWait). Until then, and elsewhere, the server itself has to say that
 // it has cancelled the statement, else its connection is closed.
 // Begin, Rollback, Prepare, savepoints and options are brief:
 // they go on in the background, within the cancel budget, and their late answer
