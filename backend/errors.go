@@ -101,7 +101,7 @@ type Error struct {
 	// have stored some of it before it refused the rest; or that it was a change with rows, such
 	// as INSERT … RETURNING, and that the server failed when it gave them, or did not know
 	// them any more: what they tell of may be stored; or that it was a change without any, sent as a
-	// query, which some servers run before they refuse it for that.
+	// query, which some servers execute before they refuse it for that, or execute twice.
 	Partial bool
 
 	// Read says that the statement only reads, and that no batch of its

@@ -90,18 +90,24 @@ func TestAChangeThatIsRefusedForWantOfRowsMayBeDone(t *testing.T) {
 	profile.Run = testserver.RunInInfo
 	const sql = "CREATE TEMP TABLE mine (v BIGINT)"
 	asQuery := QueryOptions{Route: RouteQuery}
+	hasNoRows := testserver.Fault{On: testserver.OnGetFlightInfo, After: true, SQL: "CREATE TEMP", Times: 1, Do: testserver.Fail(codes.InvalidArgument, "Query doesn't allow pulling data")}
+	runsAgain := testserver.Fault{On: testserver.OnDoGet, SQL: "CREATE TEMP", Times: 1, Do: testserver.Fail(codes.Internal, "table mine exists")}
 	for name, send := range map[string]func(r *rig, s *SessionHandle) error{
-		"text": func(r *rig, s *SessionHandle) error { return drained(s.QueryWithOptions(r.Context(), sql, asQuery)) },
+		"text":  func(r *rig, s *SessionHandle) error { return drained(s.QueryWithOptions(r.Context(), sql, asQuery)) },
+		"again": func(r *rig, s *SessionHandle) error { return drained(s.QueryWithOptions(r.Context(), sql, asQuery)) },
 		"prepared": func(r *rig, s *SessionHandle) error {
 			q, err := s.PrepareQueryWithOptions(r.Context(), sql, asQuery)
 			require.NoError(r, err)
 			return drained(q.Query(r.Context()))
 		},
 	} {
+		refused := hasNoRows
+		if name == "again" {
+			refused = runsAgain
+		}
 		inBubble(t, profile, Config{MaxSize: 1}, func(r *rig) {
 			s := r.session()
-			refused := testserver.Fail(codes.InvalidArgument, "Query doesn't allow pulling data")
-			r.srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, After: true, SQL: "CREATE TEMP", Times: 1, Do: refused})
+			r.srv.Faults().Set(refused)
 			err := send(r, s)
 			var e *Error
 			require.ErrorAs(r, err, &e)

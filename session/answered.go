@@ -64,9 +64,10 @@ func (c *call) failedWhole(e *backend.Error) bool {
 }
 
 // mayLackRows reports whether e may say no more than that the text has no rows, for which it was sent: there
-// are servers that execute it first, and refuse it then (ClickHouse).
+// are servers that execute it first, and refuse it then (ClickHouse), or when they execute it again (kamu).
 func (c *call) mayLackRows(e *backend.Error) bool {
-	return c.askedForRows && c.script.Rows() != sqlscan.RowsSome && e.Stage > backend.StagePrepare && status.Code(e.Err) == codes.InvalidArgument
+	return c.askedForRows && c.script.Rows() != sqlscan.RowsSome &&
+		(e.Stage == backend.StageFetch || e.Stage == backend.StageExecute && status.Code(e.Err) == codes.InvalidArgument)
 }
 
 // resultFailed reports whether e is about a result that the server has begun to give, or does not know any
