@@ -62,6 +62,7 @@ func TestASessionThatIsGoneIsNoFaultOfTheStatement(t *testing.T) {
 		{codes.NotFound, "Invalid arrow_flight_session_id cookie.", FaultSession},                                                                    // Arrow Java
 		{codes.NotFound, "cannot find connect arrow context of the token [secret]", FaultSession},                                                    // StarRocks
 		{codes.Internal, "get flight info statement failed, IllegalArgumentException: UserSession expire after access, try reconnect", FaultSession}, // Doris
+		{codes.Internal, "Context handle not found: 6a1c0e1c-7f3b-4ab8-9f2c-0d1c55c0a001", FaultSession},                                             // DataFusion's example
 		{codes.PermissionDenied, "invalid Bearer token. Detail: Unauthorized", FaultSession},                                                         // Arrow's adapter for PostgreSQL
 		{codes.PermissionDenied, "permission denied for table t", FaultStatement},
 		{codes.NotFound, "cannot find result of the query [7]", FaultStatement},
