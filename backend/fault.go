@@ -100,9 +100,9 @@ func FaultOf(code codes.Code, msg string) Fault {
 
 // goneTexts are what servers say of a session that is gone, on every request from then on. What
 // they answer without one, such as SqlInfo, most answer still, so that nothing else shows it: sessions
-// that an operator has killed (GizmoSQL, StarRocks, Doris), that have ended otherwise (Doris; Arrow's adapter for
-// PostgreSQL, where a wrong statement is enough; servers made after DataFusion's example, Ballista's among them), and cookies of which the server knows nothing (servers with the
-// session middleware of Arrow C++ and Java).
+// that an operator has killed (GizmoSQL, StarRocks, Doris), that have ended otherwise (Doris; Arrow's
+// adapter for PostgreSQL, where a wrong statement is enough; servers made after DataFusion's example),
+// and cookies of which the server knows nothing (those with the session middleware of Arrow C++ and Java).
 var goneTexts = map[codes.Code][]string{
 	codes.InvalidArgument:  {"session has been killed", "Invalid or expired arrow_flight_session_id cookie"},
 	codes.NotFound:         {"cannot find connect arrow context of the token", "Invalid arrow_flight_session_id cookie"},
