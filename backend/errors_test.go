@@ -49,6 +49,19 @@ func TestAPageIsNoConflict(t *testing.T) {
 	}
 }
 
+// An action that a server lacks is no wrong statement, whatever the code: it is not asked for again.
+func TestAnActionThatAServerLacksIsUnsupported(t *testing.T) {
+	for text, want := range map[string]Fault{
+		"Unknown action type": FaultUnsupported, // Spice
+		"Error while handling FlightSQL: Unsupported FlightSQL message type: type.googleapis.com/…ActionBeginTransactionRequest": FaultUnsupported, // InfluxDB
+		"x: the defined request is invalid": FaultUnsupported, // arrow-flight
+		"unknown action":                    FaultStatement,
+	} {
+		require.Equal(t, want, FaultOf(codes.InvalidArgument, text), text)
+		require.Equal(t, FaultStatement, FaultOf(codes.Internal, text), text)
+	}
+}
+
 // What these servers say of a session that is gone is no judgement of the statement: a connection that was kept would
 // fail every call that it is lent for.
 func TestASessionThatIsGoneIsNoFaultOfTheStatement(t *testing.T) {

@@ -59,16 +59,17 @@ func (f Fault) KeepsConn() bool {
 
 // FaultOf classifies a gRPC status of a Flight SQL server. Servers answer
 // INTERNAL and UNKNOWN for plain SQL errors, so these are the statement's
-// fault unless the text is gRPC's own. arrow-flight (Rust) says INVALID_ARGUMENT
-// for an action that it lacks, in words of its own. A stream that was reset is no
+// fault unless the text is gRPC's own. Some say INVALID_ARGUMENT for an action that they lack,
+// in words of their own. A stream that was reset is no
 // answer, whatever code gRPC makes of it; only whether the caller's context has ended
 // it is for the caller to say. Some servers refuse everything in a session that is gone by a code
 // that others refuse a statement by: see goneTexts.
 func FaultOf(code codes.Code, msg string) Fault {
-	if code == codes.InvalidArgument && strings.Contains(msg, "defined request is invalid") {
+	inMessage := func(text string) bool { return strings.Contains(msg, text) }
+	if code == codes.InvalidArgument && slices.ContainsFunc(lackTexts, inMessage) {
 		return FaultUnsupported
 	}
-	if text, ok := goneTexts[code]; ok && slices.ContainsFunc(text, func(t string) bool { return strings.Contains(msg, t) }) {
+	if slices.ContainsFunc(goneTexts[code], inMessage) {
 		return FaultSession
 	}
 	if strings.Contains(msg, resetText) && code != codes.Canceled && code != codes.DeadlineExceeded {
@@ -97,6 +98,9 @@ func FaultOf(code codes.Code, msg string) Fault {
 		return FaultUnknown
 	}
 }
+
+// lackTexts are those words: of arrow-flight (Rust), of Spice, and of InfluxDB, which looks at the message alone.
+var lackTexts = []string{"defined request is invalid", "Unknown action type", "Unsupported FlightSQL message type"}
 
 // goneTexts are what servers say of a session that is gone, on every request from then on. What
 // they answer without one, such as SqlInfo, most answer still, so that nothing else shows it: sessions
