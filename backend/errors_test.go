@@ -53,9 +53,9 @@ func TestAPageIsNoConflict(t *testing.T) {
 func TestAnActionThatAServerLacksIsUnsupported(t *testing.T) {
 	for text, want := range map[string]Fault{
 		"Unknown action type": FaultUnsupported, // Spice
-		"Error while handling FlightSQL: Unsupported FlightSQL message type: type.googleapis.com/…ActionBeginTransactionRequest": FaultUnsupported, // InfluxDB
-		"x: the defined request is invalid": FaultUnsupported, // arrow-flight
-		"unknown action":                    FaultStatement,
+		"Error while planning Flight SQL : Unsupported FlightSQL message type: type.googleapis.com/…ActionBeginTransactionRequest": FaultUnsupported, // InfluxDB
+		"x: the defined request is invalid":                    FaultUnsupported, // arrow-flight
+		"Parser Error: LINE 1: INSERT … 'Unknown action type'": FaultStatement,
 	} {
 		require.Equal(t, want, FaultOf(codes.InvalidArgument, text), text)
 		require.Equal(t, FaultStatement, FaultOf(codes.Internal, text), text)

@@ -59,14 +59,15 @@ func (f Fault) KeepsConn() bool {
 
 // FaultOf classifies a gRPC status of a Flight SQL server. Servers answer
 // INTERNAL and UNKNOWN for plain SQL errors, so these are the statement's
-// fault unless the text is gRPC's own. Some say INVALID_ARGUMENT for an action that they lack,
-// in words of their own. A stream that was reset is no
+// fault unless the text is gRPC's own. arrow-flight (Rust) says INVALID_ARGUMENT
+// for an action that it lacks, in words of its own, and so do others. A stream that was reset is no
 // answer, whatever code gRPC makes of it; only whether the caller's context has ended
 // it is for the caller to say. Some servers refuse everything in a session that is gone by a code
 // that others refuse a statement by: see goneTexts.
 func FaultOf(code codes.Code, msg string) Fault {
 	inMessage := func(text string) bool { return strings.Contains(msg, text) }
-	if code == codes.InvalidArgument && slices.ContainsFunc(lackTexts, inMessage) {
+	beginsMessage := func(text string) bool { return strings.HasPrefix(msg, text) }
+	if code == codes.InvalidArgument && (inMessage("defined request is invalid") || slices.ContainsFunc(lackTexts, beginsMessage)) {
 		return FaultUnsupported
 	}
 	if slices.ContainsFunc(goneTexts[code], inMessage) {
@@ -99,8 +100,9 @@ func FaultOf(code codes.Code, msg string) Fault {
 	}
 }
 
-// lackTexts are those words: of arrow-flight (Rust), of Spice, and of InfluxDB, which looks at the message alone.
-var lackTexts = []string{"defined request is invalid", "Unknown action type", "Unsupported FlightSQL message type"}
+// lackTexts are how those others begin: Spice, and InfluxDB, which looks at the message of an action
+// alone. Further on it may be the text of a statement that is wrong.
+var lackTexts = []string{"Unknown action type", "Error while planning Flight SQL : Unsupported FlightSQL message type: "}
 
 // goneTexts are what servers say of a session that is gone, on every request from then on. What
 // they answer without one, such as SqlInfo, most answer still, so that nothing else shows it: sessions
