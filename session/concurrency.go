@@ -133,12 +133,13 @@ func (st *cancellation) runControl(ctx context.Context) error {
 
 var errOthersRows = errors.New("the session answers a probe with the rows of another statement")
 
-// controlSQL is the probe with another value in the place of its 1. want is empty where it has none.
+// controlSQL is SELECT 1 or VALUES 1 with another value in the place of its 1. Of any other probe it is not known what a
+// value is, and want is empty.
 func (p *Policy) controlSQL() (sql, want string) {
-	before, ok := strings.CutSuffix(p.probeSQL(), " 1")
-	if !ok {
+	verb, ok := strings.CutSuffix(p.probeSQL(), " 1")
+	if !ok || strings.ContainsAny(verb, " \t\r\n") {
 		return p.probeSQL(), ""
 	}
 	want = rand.Text()
-	return before + " '" + want + "'", want
+	return verb + " '" + want + "'", want
 }

@@ -427,3 +427,17 @@ func TestTheRowsOfAnotherStatementTeachNothing(t *testing.T) {
 		require.Zero(t, conn.order.Waits())
 	})
 }
+
+// A number elsewhere in the owner's probe is part of what it asks for.
+func TestOnlyTheValueOfAProbeIsReplaced(t *testing.T) {
+	for _, sql := range []string{"SELECT 1", "VALUES 1"} {
+		got, want := (&Policy{ProbeSQL: sql}).controlSQL()
+		require.NotEmpty(t, want)
+		require.Equal(t, sql[:len(sql)-1]+"'"+want+"'", got)
+	}
+	for _, sql := range []string{"SELECT name FROM t WHERE id = 1", "SELECT x FROM t LIMIT 1", "SELECT 1;", "SELECT 1 FROM dual"} {
+		got, want := (&Policy{ProbeSQL: sql}).controlSQL()
+		require.Equal(t, sql, got)
+		require.Empty(t, want)
+	}
+}
