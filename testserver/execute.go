@@ -133,7 +133,11 @@ func (s *session) runOnEngine(ctx context.Context, c *call, st Statement, w engi
 		return err
 	}
 	at.after = true
-	return s.srv.faults.fire(ctx, at)
+	err = s.srv.faults.fire(ctx, at)
+	if errors.Is(context.Cause(ctx), errTimeLimit) { // it is done: there is nothing to end
+		return nil
+	}
+	return err
 }
 
 // statementSavepoint is the savepoint of a statement that must not abort its transaction.

@@ -12,6 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -391,4 +392,20 @@ func TestAClearedFaultDoesNotStrikeACallThatWasDelayed(t *testing.T) {
 		defer stop()
 		require.NoError(t, srv.Ledger().Wait(ctx, func(s testserver.Snapshot) bool { return s.Conns == 0 && s.ConnsOpened == 1 }), "its end is noticed")
 	})
+}
+
+// A limit of the server's own ends what is being executed. What has been is answered as done, however long that takes.
+func TestATimeLimitEndsNothingThatIsDone(t *testing.T) {
+	for after, want := range map[bool]codes.Code{true: codes.OK, false: codes.Unknown} {
+		bubble(t, testserver.Strict(), func(t *testing.T, srv *testserver.Server) {
+			c := dial(t, srv)
+			srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, After: after, Do: testserver.Delay(time.Minute)})
+			time.AfterFunc(time.Second, func() { srv.Faults().EndStatements() })
+			_, err := c.update("CREATE TABLE a (i BIGINT)")
+			require.Equal(t, want, status.Code(err))
+			srv.Faults().Clear()
+			_, err = c.update("INSERT INTO a VALUES (1)")
+			require.Equal(t, after, err == nil, "it is there if it was said to be")
+		})
+	}
 }
