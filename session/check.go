@@ -159,7 +159,7 @@ func (s *SessionHandle) rollBackStrayTx(ctx context.Context) (answered bool, err
 		return false, nil
 	}
 	if stray == anyTx {
-		if err = s.exec(ctx, "ROLLBACK", backend.Call{}); err != nil && !backend.FaultIn(err).KeepsConn() { // a refusal says that there is none
+		if err = s.endStrayTx(ctx); err != nil {
 			return false, err
 		}
 	}
@@ -176,6 +176,25 @@ func (s *SessionHandle) rollBackStrayTx(ctx context.Context) (answered bool, err
 	s.mu.strayTx = noStrayTx
 	s.mu.Unlock()
 	return err == nil, nil
+}
+
+// endStrayTx rolls back what may be such a transaction. That the server refuses it says that there is none; but one
+// refusal may be a failure of the server's own, and a second one that does not read as a refusal shows nothing: then
+// the session is given up.
+func (s *SessionHandle) endStrayTx(ctx context.Context) error {
+	err := s.exec(ctx, "ROLLBACK", backend.Call{})
+	if err == nil || !backend.FaultIn(err).KeepsConn() {
+		return err
+	}
+	err = s.exec(ctx, "ROLLBACK", backend.Call{})
+	switch {
+	case err == nil || !backend.FaultIn(err).KeepsConn():
+		return err
+	case meaningOf(effect.Commit, err) == effect.Refused, meaningOf(effect.Statement, err) == effect.Refused:
+		return nil
+	default:
+		return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: fmt.Errorf("%w: what a change may have left could not be rolled back: %w", backend.ErrSessionLost, err)}
+	}
 }
 
 // leaveAbortedTx ends the transaction, none of the handle's, for which a session refuses every statement.

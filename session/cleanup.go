@@ -190,7 +190,7 @@ func (s *SessionHandle) wasUsed(d sideEffects) bool {
 // needsCleaning reports whether the session was left in a state that the next borrower
 // must not get, or may have been. The lock is held.
 func (s *SessionHandle) needsCleaning() bool {
-	return s.mu.tx.openOnServer() || len(s.mu.prepared) > 0 || s.mu.needsProbe || s.mu.dropKept || s.mu.proof.stmt != nil || s.mustReset(s.mu.sideEffects)
+	return s.mu.tx.openOnServer() || s.mu.strayTx != noStrayTx || len(s.mu.prepared) > 0 || s.mu.needsProbe || s.mu.dropKept || s.mu.proof.stmt != nil || s.mustReset(s.mu.sideEffects)
 }
 
 // discardsUsed reports whether the connection is closed because it was used.
@@ -217,6 +217,7 @@ func (s *SessionHandle) cleanSession() error {
 	ctx, stop := s.policy.closeContext()
 	defer stop()
 	if discardUsed {
+		_, _ = s.rollBackStrayTx(ctx)
 		_ = s.closeTxAndStatements(ctx, tx, nil)
 		return errors.New("discarded after use, as configured")
 	}

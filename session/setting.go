@@ -93,7 +93,7 @@ func (s *SessionHandle) cleanBeforeLoss(mayBeInTx bool) {
 	defer stop()
 	_ = callback.Isolate(ownersCode, func() error {
 		if mayBeInTx {
-			_ = s.exec(ctx, "ROLLBACK", backend.Call{}) // is refused where there is none
+			_ = s.endStrayTx(ctx) // the session is given up in any case
 		}
 		s.restoreSettings(ctx, d, nil)
 		return nil

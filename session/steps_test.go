@@ -26,6 +26,7 @@ type stepsConn struct {
 	sound     bool // steps leaves it as it is
 	failing   string
 	failure   error
+	failures  int                     // how often it fails; 0: always
 	order     *backend.StatementOrder // nil: serial
 }
 
@@ -48,6 +49,9 @@ func (c *stepsConn) refusal(sql string) error {
 		return sqlError("Current transaction is aborted (please ROLLBACK)")
 	case sql == c.failing:
 		c.aborted = !c.sound
+		if c.failures--; c.failures == 0 {
+			c.failing = ""
+		}
 		return c.failure
 	case sql == cutSteps:
 		c.aborted = c.cutAborts
@@ -270,6 +274,72 @@ func TestAStrayTransactionWhoseRollbackFailsTakesNoChange(t *testing.T) {
 		must(t, r.handle.Close())
 		r.reused()
 	})
+}
+
+// One refusal of that ROLLBACK may be a failure of the server's own, behind which later changes would be told as stored,
+// and those of the next borrowers. A server that refuses it again has no such transaction, or the session is given up.
+func TestAStrayTransactionWhoseRollbackIsRefusedOnceIsRolledBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		code  codes.Code
+		text  string
+		times int
+		lost  bool
+	}{
+		"a failure":                {codes.Internal, "something happened", 1, false},
+		"a refusal":                {codes.FailedPrecondition, "not now", 1, false},
+		"there is none":            {codes.Internal, "cannot rollback - no transaction is active", 0, false},
+		"a server that has none":   {codes.Unknown, "ROLLBACK is not supported", 0, false},
+		"a failure, again":         {codes.Internal, "something happened", 0, true},
+		"a failure, again, closed": {codes.Internal, "something happened", 0, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStepsConn()
+			c.sound, c.failure = true, &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.Unknown, "timed out")}
+			r := stateRig(t, c.stateConn)
+			r.handle = New(c, r.policy, r.returned)
+			_, err := r.handle.Update(t.Context(), steps)
+			require.Error(t, err)
+			c.failing, c.failures = "ROLLBACK", tc.times
+			c.failure = &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultOf(tc.code, tc.text), Err: status.Error(tc.code, tc.text)}
+			if strings.HasSuffix(name, "closed") {
+				require.Equal(t, []string{"ROLLBACK", "ROLLBACK"}, r.sent(func() { require.Error(t, r.handle.Close()) }), name)
+				require.ErrorIs(t, r.discarded(), backend.ErrSessionLost, name)
+				return
+			}
+			sent := r.sent(func() { _, err = r.handle.Update(t.Context(), "INSERT 1") })
+			if tc.lost {
+				require.ErrorIs(t, err, backend.ErrSessionLost, name)
+				require.True(t, backend.SafeToRetry(err), name)
+				require.NotContains(t, sent, "INSERT 1", name)
+				_ = r.handle.Close()
+				return
+			}
+			must(t, err)
+			require.Equal(t, []string{"ROLLBACK", "ROLLBACK", "SELECT 1", "INSERT 1"}, sent, name)
+			must(t, r.handle.Close())
+			r.reused()
+		})
+	}
+}
+
+// A connection that is closed after use leaves no such transaction either, where the server's session outlives it.
+func TestAStrayTransactionIsRolledBackBeforeItsConnectionIsClosedAfterUse(t *testing.T) {
+	for _, single := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStepsConn()
+			c.sound, c.failure = true, &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.Unknown, "timed out")}
+			r := stateRig(t, c.stateConn)
+			r.policy.OnReturn = ResetDiscard
+			if r.handle = New(c, r.policy, r.returned); single {
+				r.handle = NewStateless(c, r.policy, r.returned)
+			}
+			_, err := r.handle.Update(t.Context(), steps)
+			require.Error(t, err)
+			_ = r.handle.Close()
+			require.Contains(t, c.Log(), "ROLLBACK")
+			require.ErrorContains(t, r.discarded(), "as configured")
+		})
+	}
 }
 
 // In a transaction of the handle's the steps of a change are part of it.
