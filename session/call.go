@@ -63,6 +63,8 @@ type call struct {
 	// server may run one of its own in the transaction, whose failure aborts it, too.
 	statement, manyExecutions, serverMayExecute bool
 
+	// preparesSteps says that it prepares what servers run as several statements, and may run while they prepare it.
+	preparesSteps atomic.Bool
 	// askedForRows says that the caller has named the route of a query, whatever the text has.
 	askedForRows bool
 

@@ -126,10 +126,14 @@ const (
 	anyTx             // or one that is sound, in which later statements would run, told as stored, without a COMMIT
 )
 
-// strayTxOf is what c, which was sent and failed with e outside of transactions, may have left. A server may have ended
-// it between two of its steps, for a time limit of its own.
+// strayTxOf is what c, which was sent and ended in e outside of transactions, may have left. A server may have ended
+// it between two of its steps, for a time limit of its own. One that it only prepares it may have begun.
 func (c *call) strayTxOf(e *backend.Error) strayTx {
 	switch {
+	case c.preparesSteps.Load() && c.stepBegun.Load():
+		return anyTx
+	case e == nil, e.Unsent:
+		return noStrayTx
 	case e.Fault == backend.FaultContext, e.Running: // which the cancel sees to
 		return noStrayTx
 	case c.statement && c.stepBegun.Load() && c.script.MayLeaveTx() && meaningOf(effect.Statement, e) != effect.Refused:

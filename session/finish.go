@@ -136,7 +136,7 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 		lost = s.mu.lost // see finishExited
 	}
 	s.recordSideEffects(c, e)
-	if e != nil && !e.Unsent && s.mu.tx.phase == txNone {
+	if s.mu.tx.phase == txNone {
 		s.mu.strayTx = max(s.mu.strayTx, c.strayTxOf(e))
 	}
 	s.recordTxOutcome(c, o, e)

@@ -54,6 +54,7 @@ func (p parameters) bindTo(stmt backend.Prepared, execute func(rows arrow.Record
 // withOwnStatement prepares sql for one execution with params. finish closes the
 // statement behind the caller.
 func (s *SessionHandle) withOwnStatement(ctx context.Context, c *call, sql string, params parameters, execute func(stmt backend.Prepared, rows arrow.RecordBatch) error) error {
+	c.preparesSteps.Store(c.script.MayLeaveTxWhenPrepared())
 	stmt, err := s.prepare(ctx, sql, c.ownStatement(), c.backendCall)
 	if err != nil {
 		return err
@@ -81,6 +82,7 @@ func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, ex
 // prepareAgain prepares the statement in the transaction of the call, and closes the one before,
 // unless the server has one handle for equal texts.
 func (q *PreparedQuery) prepareAgain(ctx context.Context, c *call, before backend.Prepared) (backend.Prepared, error) {
+	c.preparesSteps.Store(q.script.MayLeaveTxWhenPrepared())
 	preparing := c.backendCall
 	preparing.Headers = q.headers
 	stmt, err := q.s.prepare(ctx, q.sql, nil, preparing)

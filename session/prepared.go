@@ -56,6 +56,7 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 		return nil, c.finish(outcome{err: err})
 	}
 	c.script = sqlscan.Script{} // preparing runs nothing
+	c.preparesSteps.Store(script.MayLeaveTxWhenPrepared())
 	c.beforeSend = func(ctx context.Context) error {
 		if err := s.proveSession(ctx, accessState); err != nil {
 			return err

@@ -107,7 +107,7 @@ func (h *handlers) CreatePreparedStatement(ctx context.Context, r flightsql.Acti
 
 // describePrepared learns of a statement that is prepared: a query is run for
 // its schema where the profile does so for other queries, and of several
-// statements all but the last are run.
+// statements all but the last are run, also of those that DuckDB makes of one.
 func (h *handlers) describePrepared(ctx context.Context, c *call, p *prepared) error {
 	parts := []string{p.sql}
 	if h.srv.profile.ByText {
@@ -121,6 +121,9 @@ func (h *handlers) describePrepared(ctx context.Context, c *call, p *prepared) e
 		if schema, err = h.runForSchema(ctx, c, k); err != nil {
 			return err
 		}
+	}
+	if err := h.runSteps(ctx, c, parts); err != nil {
+		return err
 	}
 	for i, part := range parts {
 		if i < len(parts)-1 {

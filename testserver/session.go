@@ -185,6 +185,15 @@ func (s *session) interrupt(cause error) {
 	}
 }
 
+// inEngineTx reports whether a transaction is open, by whatever means.
+func (s *session) inEngineTx(ctx context.Context) (in bool) {
+	_ = s.withEngineLock(ctx, func() error {
+		in = s.engine.InTx()
+		return nil
+	})
+	return in
+}
+
 // maxSchemas bounds what a session remembers of the schemas of its queries.
 const maxSchemas = 128
 

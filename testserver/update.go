@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -256,4 +257,21 @@ func renameColumns(params []arrow.RecordBatch, table *arrow.Schema, names []stri
 		}
 	}
 	return array.NewRecordReader(schema, batches)
+}
+
+// inSteps is what DuckDB makes several statements of, in a transaction of their own.
+var inSteps = regexp.MustCompile(`(?is)^\s*ALTER\s+TABLE\s.*\sADD\s.*\sDEFAULT\s`)
+
+// runSteps runs the steps of a statement that is prepared, all but their COMMIT, as servers do that prepare by DuckDB's
+// clients for Rust or Go.
+func (h *handlers) runSteps(ctx context.Context, c *call, parts []string) error {
+	if !h.srv.profile.ByText || len(parts) != 1 || !inSteps.MatchString(parts[0]) || c.sess.inEngineTx(ctx) {
+		return nil
+	}
+	for _, step := range []string{"BEGIN", parts[0]} {
+		if _, err := h.update(ctx, Statement{SQL: step, Kind: KindUpdate}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }

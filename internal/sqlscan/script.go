@@ -174,6 +174,14 @@ func (s Script) MayLeaveTx() bool {
 	}))
 }
 
+// MayLeaveTxWhenPrepared reports the same of a server that runs all but the last of those while it prepares the text, as
+// one does that prepares by DuckDB's clients for Rust or Go: then the transaction waits for its COMMIT.
+func (s Script) MayLeaveTxWhenPrepared() bool {
+	return s.MayLeaveTx() && slices.ContainsFunc(s.Statements, func(st Statement) bool {
+		return st.RunsInSteps || st.Verb == "IMPORT" || st.Verb == "EXPLAIN" || slices.Contains(st.Effects, Effect{Kind: EffectPivotType})
+	})
+}
+
 func (st Statement) mayRunOthers() bool {
 	switch st.Verb {
 	case "", "CALL", "EXEC", "EXECUTE", "DO", "DECLARE", "IMPORT", "EXPLAIN":
