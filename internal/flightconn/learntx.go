@@ -3,6 +3,7 @@ package flightconn
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -62,6 +63,14 @@ func (c *Conn) rejectsUnknownTx(ctx context.Context) (trusted bool, err error) {
 	return trusted, nil
 }
 
+// checkTx is what an open has to do about transactions.
+func (c *Conn) checkTx(ctx context.Context) error {
+	if err := c.learnCutTxIDs(ctx); err != nil {
+		return err
+	}
+	return c.leaveEarlierTx(ctx)
+}
+
 // learnCutTxIDs learns what RejectsUnknownTx reports on a connection that is being opened,
 // if a caller's context has cut that before. It is tried once for each time: an open that
 // fails by it, since a transaction of its own may be open or no answer comes, is followed by one
@@ -82,6 +91,32 @@ func (c *Conn) learnCutTxIDs(ctx context.Context) error {
 	default:
 		return (&rpcCall{conn: c, op: "Open", caller: ctx}).ownTxLost(err)
 	}
+}
+
+// leaveEarlierTx sees to it that the session of a new connection is in no transaction, on a server that runs statements in
+// whatever is open. SwanLake names sessions by the address and port of their client, and keeps them for some minutes when
+// that has gone: what comes through a NAT or proxy, or from a container that was started again, may get the session of a
+// connection that broke in its transaction, in which changes would be told as stored. It costs a round trip. A token
+// that connections share names one session by their owner's will, which may be in a transaction of theirs.
+//
+// INVARIANT: once it is known that the server is such a one, no connection is lent before its session has been asked to
+// roll back. That it refuses says that there is no transaction; a failure of the server's own says nothing.
+func (c *Conn) leaveEarlierTx(ctx context.Context) error {
+	cfg := c.cfg()
+	if c.endpoint.capabilities.txIDs.Load() != txIDsIgnored || c.hasOwnSession() || cfg.Authorization != nil || len(cfg.Headers.Get(authorizationKey)) > 0 {
+		return nil
+	}
+	_, err := c.Update(ctx, "ROLLBACK", backend.Call{})
+	if err != nil && backend.FaultIn(err).KeepsConn() && effect.Of(effect.Commit, err) == effect.NotKnown {
+		_, err = c.Update(ctx, "ROLLBACK", backend.Call{})
+	}
+	var e *backend.Error
+	if !errors.As(err, &e) || e.Fault.KeepsConn() {
+		return nil
+	}
+	failed := *e
+	failed.Op, failed.Stage = "Open", backend.StageProbe
+	return &failed
 }
 
 // RepeatsQueries is part of backend.QueryRepeater. Nothing shows without an

@@ -54,7 +54,7 @@ func (e *Endpoint) Open(ctx context.Context) (_ backend.Conn, err error) {
 	if !c.transport.dialed.Load() {
 		return nil, r.newError(backend.StageDial, backend.FaultUsage, errOtherDialer)
 	}
-	if err := c.learnCutTxIDs(ctx); err != nil {
+	if err := c.checkTx(ctx); err != nil {
 		return nil, err
 	}
 	established = true
