@@ -16,6 +16,7 @@ func TestAChangeWhoseRowsAreLostIsNotTakenForRefused(t *testing.T) {
 	profile.Run = testserver.RunInInfo
 	for name, fault := range map[string]testserver.Fault{
 		"unknown": {On: testserver.OnDoGet, SQL: "", Times: 1, Do: testserver.Fail(codes.NotFound, "conflict: the ticket is unknown")},
+		"failed":  {On: testserver.OnDoGet, SQL: "", Times: 1, Do: testserver.Fail(codes.Internal, "something happened")},
 		"cut":     {On: testserver.OnBatch, Skip: 1, Times: 1, Do: testserver.Fail(codes.Aborted, "conflict: the block is gone")},
 	} {
 		inBubble(t, profile, Config{MaxSize: 1}, func(r *rig) {

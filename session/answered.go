@@ -70,10 +70,12 @@ func (c *call) mayLackRows(e *backend.Error) bool {
 		(e.Stage == backend.StageFetch || e.Stage == backend.StageExecute && status.Code(e.Err) == codes.InvalidArgument)
 }
 
-// resultFailed reports whether e is about a result that the server has begun to give, or does not know any
-// more: its statement may have been executed, as servers do that run it before they are asked for rows.
+// resultFailed reports whether e is about a result that the server has begun to give, does not know any
+// more, or fails to give by no word of a refusal: its statement may have been executed, as servers do that run
+// it before they are asked for rows.
 func (c *call) resultFailed(e *backend.Error) bool {
-	return e.Stage == backend.StageFetch && (c.delivered || status.Code(e.Err) == codes.NotFound)
+	unexplained := meaningOf(effect.Statement, e) == effect.NotKnown && meaningOf(effect.Commit, e) == effect.NotKnown // nor by one of a conflict
+	return e.Stage == backend.StageFetch && (c.delivered || status.Code(e.Err) == codes.NotFound || unexplained)
 }
 
 // mayBePartlyStored reports whether the server has refused the call when some of it was stored, for
