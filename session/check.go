@@ -267,7 +267,11 @@ func (s *SessionHandle) askAgain(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.mu.proof.trusted, s.mu.proof.unasked = trusted, false
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	p := &s.mu.proof
+	p.trusted, p.unasked = trusted, false
+	if trusted && p.state == proofImpossible { // as makeProof has it
+		p.state = proofNotNeeded
+	}
 	return nil
 }

@@ -70,6 +70,9 @@ type Policy struct {
 	// changed has the settings that sessions have changed and not put back yet: see changedSettings.
 	changed changedSettings
 
+	// takesProofs says that the server has prepared a session's proof: that it refuses another is a failure.
+	takesProofs atomic.Bool
+
 	// ignoresTxIDs says that the server has transactions, and confirms the end of
 	// those that it does not know, or has not said whether it does.
 	ignoresTxIDs atomic.Bool

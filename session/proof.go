@@ -39,8 +39,7 @@ const (
 //
 // SwanLake evicts a session 15 minutes after its last statement has begun, and the next
 // request gets a new one under the same id, without an error; so does GizmoSQL, after a time that
-// is configured there. The zero proof is that of a handle that
-// has nothing to lose yet.
+// is configured there. The zero proof is that of a handle that has nothing to lose yet.
 type proof struct {
 	state    proofState
 	trusted  bool // the server is known to refuse transactions that it does not know
@@ -171,9 +170,10 @@ func (s *SessionHandle) makeProof(ctx context.Context, n access) error {
 		p.stmt, err = s.prepareProof(ctx, p.nonce)
 		switch {
 		case err == nil:
+			s.policy.takesProofs.Store(true)
 		case errors.Is(err, errReplaced):
 			return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: errReplaced}
-		case !backend.FaultIn(err).KeepsConn(), effect.IsPage(err):
+		case !backend.FaultIn(err).KeepsConn(), effect.IsPage(err), !p.trusted && s.policy.takesProofs.Load():
 			return noWordOnProof(err)
 		case p.trusted:
 			p.state, p.stmt = proofNotNeeded, nil

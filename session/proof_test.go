@@ -127,6 +127,65 @@ func TestAProofThatIsRefusedOnceIsPreparedAgain(t *testing.T) {
 	}
 }
 
+// A server that has prepared a proof, and refuses another, fails: without one a session that has replaced the handle's would
+// not be noticed.
+func TestAServerThatTakesProofsIsNotTakenForOneThatDoesNot(t *testing.T) {
+	for _, code := range []codes.Code{codes.Internal, codes.Unimplemented} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := proofConn{fakeConn: &fakeConn{forgives: true}}
+			r := newRig(t, conn.fakeConn)
+			r.handle = New(&conn, r.policy, r.returned)
+			must(t, r.handle.BeginTransaction(t.Context()))
+			must(t, r.handle.Rollback(t.Context()))
+			must(t, r.handle.Close())
+			conn.prepares = &backend.Error{Stage: backend.StagePrepare, Fault: backend.FaultOf(code, "no"), Err: status.Error(code, "no")}
+			s := New(&conn, r.policy, func(discard error) { require.ErrorIs(t, discard, backend.ErrSessionLost) })
+			err := s.BeginTransaction(t.Context())
+			require.ErrorIs(t, err, backend.ErrSessionLost)
+			require.True(t, backend.SafeToRetry(err))
+			_ = s.Close()
+		})
+	}
+}
+
+// askedTwice is a proofConn whose server refuses to say it when it is asked first.
+type askedTwice struct {
+	proofConn
+	asked bool
+}
+
+func (c *askedTwice) RejectsUnknownTx(ctx context.Context) (bool, error) {
+	if !c.asked {
+		c.asked = true
+		return false, sqlError("not supported")
+	}
+	return c.proofConn.RejectsUnknownTx(ctx)
+}
+
+// A server that prepares no proof, and has said when it was asked again that it refuses transactions that it does not
+// know, is shown one by its id: it may pause.
+func TestATransactionThatIsItsOwnProofMayPause(t *testing.T) {
+	for _, end := range []func(context.Context, *SessionHandle) error{
+		func(ctx context.Context, s *SessionHandle) error { return s.Commit(ctx) },
+		func(ctx context.Context, s *SessionHandle) error { return s.Rollback(ctx) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := &askedTwice{proofConn: proofConn{fakeConn: &fakeConn{}, trusted: true}}
+			conn.prepares = &backend.Error{Stage: backend.StagePrepare, Fault: backend.FaultUnsupported, Err: status.Error(codes.Unimplemented, "no")}
+			r := newRig(t, conn.fakeConn)
+			r.handle = New(conn, r.policy, r.returned)
+			must(t, r.handle.BeginTransaction(t.Context()))
+			time.Sleep(2 * maxUnprovenPause)
+			_, err := r.handle.Update(t.Context(), "INSERT 1")
+			must(t, err)
+			time.Sleep(2 * maxUnprovenPause)
+			must(t, end(t.Context(), r.handle))
+			must(t, r.handle.Close())
+			r.reused()
+		})
+	}
+}
+
 // A page of HTTP in place of the answer to the proof is no word of the server's that it takes none. Without
 // a proof, a transaction would go on unseen in a session that has replaced its own.
 func TestAPageIsNoRefusalOfTheProof(t *testing.T) {
