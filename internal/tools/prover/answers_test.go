@@ -50,6 +50,7 @@ var answerTexts = map[string]string{
 	"none":    "",
 	"refusal": "TransactionContext Error: cannot do that: conflict, rolled back",
 	"loss":    "connection reset by peer",
+	"page":    "unexpected HTTP status code received from server: of a proxy's own page",
 }
 
 var codeNames = func() map[string]codes.Code {

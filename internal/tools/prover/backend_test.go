@@ -113,6 +113,13 @@ func (r *redial) at(skip int) {
 	r.skip, r.set = skip, true
 }
 
+// never takes back what at has set.
+func (r *redial) never() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.set = false
+}
+
 // before is called before each RPC of the driver's.
 func (r *redial) before() {
 	r.mu.Lock()

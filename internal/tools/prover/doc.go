@@ -23,6 +23,8 @@
 // With a line such as "onconnect plain" Config.OnConnect prepares each session, and what
 // is run in any other breaks a promise.
 //
+// With "onreturn discard" or "onreturn none" Config.OnReturn is ResetDiscard or ResetNone.
+//
 // With a line such as "statements 2" Config.StatementCache keeps so many, which "find K" uses.
 //
 // With "users 2" actor c has a pool of its own on the same server, as the users of a registry have.
@@ -45,12 +47,16 @@
 // answer, or its work, that comes later, by the time that stands in place of TEXT.
 //
 // An "alter" is run by the server as several statements, with a pause between them, and what is cut there
-// leaves a transaction open in its session; so does what a "limit" of the server's ends there. "rows" reads as QueryRow, CollectOneRow, CollectRows or a loop do
+// leaves a transaction open in its session; so does what a "limit" of the server's ends there, and what a
+// "prealter" prepares on servers that run it meanwhile. "rows" reads as QueryRow, CollectOneRow, CollectRows or a loop do
 // that is left early; "twin" makes two calls at once on one handle; "save", "back" and "free" are of savepoints
 // by name; "create", "replace" and "fill" are loads into a table that is new, replaced or temporary.
 //
 // Each row that is to be stored has a number of its own. At the end it must be
-// in the table once, not at all, or either, as the calls have told.
+// in the table once, not at all, or either, as the calls have told; and whoever looks sees what was told
+// as stored before.
+//
+// "recover" ends what goes wrong and gives the pool some time: a new session must find nothing wrong then.
 //
 // # Use
 //

@@ -37,6 +37,14 @@ var profiles = []testserver.Profile{
 	variant("in-parts", func(p *testserver.Profile) {
 		p.Endpoints, p.Run, p.RenewHandles, p.Polls, p.PollEvery = 3, testserver.RunInInfo, true, 3, 100*time.Millisecond
 	}),
+	swanLakeAtOneAddress(), // last: programs are made for it where they ask for it
+}
+
+// swanLakeAtOneAddress is SwanLake whose connections come from one address and port, one after the other.
+func swanLakeAtOneAddress() testserver.Profile {
+	p := testserver.SwanLake()
+	p.Name, p.SessionKey = "swanlake-address", testserver.ByPeerIP
+	return p
 }
 
 // gizmoSQLAsItEnds is GizmoSQL with what it does of transactions: it goes by the session, whatever
@@ -88,7 +96,7 @@ type generator struct {
 // is found where there are few.
 var rare = []string{
 	"execute", "args", "keep", "alter", "returned", "create", "replace", "fill", "bulk", "ingest", "feed", "burst", "batch", "read", "rows",
-	"slow", "keepslow", "run", "run", "decoy", "unprepare", "preread", "meta", "watch", "ping", "open", "save", "back", "clash", "aside",
+	"slow", "keepslow", "run", "run", "decoy", "prealter", "unprepare", "preread", "meta", "watch", "ping", "open", "save", "back", "clash", "aside",
 	"bad", "typo", "badalter", "set", "temp", "use", "option", "with", "panic", "twin", "closing", "begin", "commit", "reset", "idle", "resize",
 }
 
@@ -126,7 +134,9 @@ var rpcOf = map[string][]string{
 	"insert": {"DoPut"}, "alter": {"DoPut"}, "clash": {"DoPut"}, "bulk": {"DoPut", "CreatePreparedStatement"}, "args": {"DoPut", "CreatePreparedStatement"},
 	"ingest": {"DoPut"}, "create": {"DoPut"}, "replace": {"DoPut"}, "fill": {"DoPut"}, "set": {"DoPut"}, "temp": {"DoPut"}, "use": {"DoPut"},
 	"execute": {"DoPut", "DoGet"}, "returned": {"GetFlightInfo", "DoGet"}, "read": {"GetFlightInfo", "DoGet"}, "rows": {"GetFlightInfo", "DoGet"}, "open": {"GetFlightInfo", "DoGet"},
-	"slow": {"GetFlightInfo", "DoGet"}, "option": {"SetSessionOptions"},
+	"slow": {"GetFlightInfo", "DoGet"}, "option": {"SetSessionOptions"}, "keep": {"DoPut"}, "feed": {"DoPut"}, "twin": {"DoPut"}, "unmake": {"DoPut"},
+	"aside": {"DoPut"}, "batch": {"DoPut", "GetFlightInfo", "DoGet"}, "with": {"BeginTransaction", "DoPut", "EndTransaction"}, "meta": {"GetFlightInfo", "DoGet"},
+	"watch": {"PollFlightInfo", "DoGet"}, "decoy": {"CreatePreparedStatement"}, "prealter": {"CreatePreparedStatement"}, "preread": {"CreatePreparedStatement", "GetFlightInfo", "DoGet", "ClosePreparedStatement"},
 }
 
 // aim has one of the steps go wrong in an RPC of its own, which random faults seldom meet.
@@ -138,10 +148,17 @@ func (g *generator) aim(steps []step) []step {
 	}
 	if steps[at].verb == "alter" && g.IntN(2) == 0 { // between its steps, before its change and behind it
 		steps[at].within, steps[at].cut = 0, 0
-		return slices.Insert(steps, at, step{verb: "limit", args: []string{"in", g.pick("1s", "3s")}})
+		steps = slices.Insert(steps, at, step{verb: "limit", args: []string{"in", g.pick("1s", "3s")}})
+		if g.IntN(3) == 0 { // and what is sent then fails
+			steps = slices.Insert(steps, at+2, step{verb: "fault", args: []string{"fail", "DoPut", "before", g.pick("Internal", "FailedPrecondition", "Unavailable"), "0"}})
+		}
+		return steps
+	}
+	if g.IntN(4) == 0 {
+		return slices.Insert(steps, at, g.answer(g.pick(rpcs...)))
 	}
 	fault := g.fault()
-	for fault.args[0] == "truncate" || fault.args[1] == "connect" || fault.args[1] == "session" { // which are for other points
+	for fault.args[0] == "truncate" || fault.args[1] == "connect" || fault.args[1] == "session" || fault.args[0] == "evict" && losesUnseen(g.profile) { // which are for other points
 		fault = g.fault()
 	}
 	fault.args[1], fault.args[4] = g.pick(rpcs...), g.pick("0", "0", "0", "1")
@@ -152,10 +169,20 @@ func (g *generator) aim(steps []step) []step {
 	return slices.Insert(steps, at, fault)
 }
 
+// answer has an RPC answered by a status that servers and proxies give for what they have lost the sight of, when it is
+// done as well. Those that name a reason are faults that come before.
+func (g *generator) answer(rpc string) step {
+	code, text := g.pick("Internal", "Internal", "Unknown", "Canceled", "DeadlineExceeded", "ResourceExhausted", "Unavailable", "DataLoss"), g.pick("none", "loss")
+	if g.IntN(4) == 0 { // of HTTP, in place of the server's answer
+		code, text = g.pick("Unavailable", "Unimplemented", "PermissionDenied", "Unauthenticated", "Internal"), "page"
+	}
+	return step{verb: "answer", args: []string{code, rpc, g.pick("before", "after", "after"), g.pick("0", "0", "1"), g.pick("1", "1", "2"), text}}
+}
+
 func generate(seed uint64) program {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 1)), held: map[string]bool{}, inTx: map[string]bool{}, ready: map[string]bool{}}
 	// Servers with transactions have more to lose.
-	weighted := []int{0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 10, 11, 12}
+	weighted := []int{0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11, 11, 12, 13}
 	g.profile = profiles[weighted[g.IntN(len(weighted))]]
 	if only, err := profileOf(os.Getenv("PROVE_PROFILE")); err == nil {
 		g.profile = only
@@ -230,7 +257,13 @@ func generate(seed uint64) program {
 	if p.backend == "new" && !g.calm && g.IntN(4) == 0 {
 		g.redialsIn(&p)
 	}
-	if p.backend != "new" && g.IntN(3) == 0 {
+	if g.IntN(6) == 0 {
+		p.reset = g.pick("discard", "none")
+		if p.keeps > 0 { // not with none
+			p.reset = "discard"
+		}
+	}
+	if p.backend != "new" && p.reset == "" && g.IntN(3) == 0 { // settings of the whole server are put back by the default alone
 		g.paints(&p)
 	}
 	if g.profile.SessionKey != testserver.ByBearer && p.backend != "new" && g.IntN(8) == 0 {
@@ -242,6 +275,9 @@ func generate(seed uint64) program {
 		skip = append(skip, "alter", "badalter")
 	}
 	p.steps = slices.DeleteFunc(p.steps, func(s step) bool { return slices.Contains(skip, s.verb) })
+	if g.IntN(2) == 0 { // else what goes wrong goes on until the pool is closed
+		p.steps = append(p.steps, step{verb: "recover"})
+	}
 	return p
 }
 
@@ -305,7 +341,7 @@ func (g *generator) step() []step {
 // concerns reports whether the step is a call, of which others may be beside.
 func (s step) concerns() bool {
 	switch s.verb {
-	case "fault", "kill", "goaway", "evict", "expire", "restart", "reset", "idle", "resize", "closing", "redial", "renew", "source", "limit":
+	case "fault", "kill", "goaway", "evict", "expire", "restart", "reset", "idle", "resize", "closing", "redial", "renew", "source", "limit", "recover":
 		return false
 	default:
 		return true
@@ -602,6 +638,9 @@ func (g *generator) either(who string) []step {
 		g.ready[who] = true
 		return []step{act("prepare"), act("run", g.key())}
 	case 3:
+		if g.IntN(4) == 0 {
+			return []step{act("prealter", g.key()), act("insert", g.key())}
+		}
 		return []step{act(g.pick("decoy", "decoyread"))}
 	case 4:
 		return []step{act("slow", g.key(), g.pick("100ms", "40s", "16m"))}
@@ -667,11 +706,11 @@ func (g *generator) event() step {
 func (g *generator) fault() step {
 	point := g.pick("connect", "session", "statement", "statement", "batch", "Handshake", "GetFlightInfo", "DoGet", "DoPut", "DoPut",
 		"BeginTransaction", "EndTransaction", "EndTransaction", "EndTransaction", "CreatePreparedStatement", "CancelFlightInfo", "CloseSession",
-		"ClosePreparedStatement", "BeginSavepoint", "EndSavepoint", "SetSessionOptions", "GetSessionOptions")
+		"ClosePreparedStatement", "BeginSavepoint", "EndSavepoint", "SetSessionOptions", "GetSessionOptions", "PollFlightInfo", "RenewFlightEndpoint", "CancelQuery")
 	after := g.IntN(2) == 0 && point != "connect" && point != "session" && point != "batch"
 	effects := []string{"kill", "kill", "delay", "fail", "freeze", "goaway"}
-	if !losesUnseen(g.profile) {
-		effects = append(effects, "evict")
+	if !losesUnseen(g.profile) || after && slices.Contains([]string{"DoPut", "BeginTransaction", "EndTransaction"}, point) {
+		effects = append(effects, "evict") // elsewhere it may come between a proof and what follows that, unseen: see package session
 	}
 	if point == "batch" {
 		effects = append(effects, "truncate")

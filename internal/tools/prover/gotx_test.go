@@ -248,7 +248,7 @@ func (u *user) disturb() {
 		if u.IntN(5) == 0 {
 			s.args[0], s.args[3] = "restart", "-"
 		}
-		if s.args[0] == "freeze" || s.args[1] == "CloseSession" { // what they hold up is for TestProveSessions
+		if s.args[0] == "freeze" || s.args[1] == "CloseSession" || s.args[0] == "evict" && losesUnseen(u.profile) { // what they hold up, or hide, is for TestProveSessions
 			continue
 		}
 		u.says("%s", s)
@@ -712,6 +712,8 @@ func (s *goTxShared) judgeUse(w *world, o *use, count map[int64]int) {
 			w.breaks("denied and stored", "%s: %d: %v", o.who, k, o.commits)
 		case n > 0 && row.undone && !o.loose:
 			w.breaks("undone and stored", "%s: %d", o.who, k)
+		case n > 0 && committed && row.err != nil && !o.loose:
+			w.breaks("denied and stored", "%s: %d, of which its call said: %v", o.who, k, row.err)
 		case row.err != nil || row.undone || o.loose && len(o.rows) > 1:
 		case n == 0 && committed:
 			w.breaks("confirmed and not stored", "%s: %d: %v", o.who, k, o.commits)

@@ -79,7 +79,7 @@ func (w *world) elsewhere(count map[int64]int) {
 	for _, s := range w.program.steps {
 		var tables []string
 		switch s.verb {
-		case "alter":
+		case "alter", "prealter":
 			tables = []string{w.altered(s.num(0))}
 		case "create":
 			tables = []string{"memory.main." + created(s.num(0))}

@@ -126,10 +126,7 @@ func (w *world) rows() {
 	}
 	w.elsewhere(count)
 	w.replacements()
-	v := w.admin("SELECT * FROM " + w.hot)[0][0]
-	if tx := w.clashes[v]; tx != nil && tx.ended == never {
-		w.breaks("denied and stored", "%d, in the row that transactions clash about", v)
-	}
+	w.clashed()
 	whole := map[*tx]map[bool]bool{}
 	for _, k := range slices.Sorted(maps.Keys(w.tokens)) {
 		t, n := w.tokens[k], count[k]
@@ -155,6 +152,25 @@ func (w *world) rows() {
 	}
 	for k := range count {
 		w.breaks("stored from nowhere", "%d", k)
+	}
+}
+
+// clashed holds the one row that transactions clash about against what they have told: the last of those that are
+// stored has changed it.
+func (w *world) clashed() {
+	v := w.admin("SELECT * FROM " + w.hot)[0][0]
+	t, known := w.clashes[v]
+	switch {
+	case known && (t.outcome() == never || t.outcome() == open):
+		w.breaks("denied and stored", "%d, in the row that transactions clash about", v)
+	case !known && v != 0:
+		w.breaks("stored from nowhere", "%d, in the row that transactions clash about", v)
+	case !known:
+		for k, t := range w.clashes {
+			if t.outcome() == stored {
+				w.breaks("confirmed and not stored", "%d, in the row that transactions clash about", k)
+			}
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ type program struct {
 	prepare string        // how Config.OnConnect prepares each session, empty: not at all
 	backend string        // open, new: the pool is adbcpool's of that name; grpc: flightpool.New's over gRPC's own client; empty: flightpool.New's
 	keeps   int           // Config.StatementCache
+	reset   string        // Config.OnReturn: discard or none; empty: auto
 	users   int           // with 2 of them actor c has a pool of its own, which shares its settings with the other
 	steps   []step
 }
@@ -63,6 +64,9 @@ func (p program) String() string {
 	if p.users > 1 {
 		fmt.Fprintf(&b, "users %d\n", p.users)
 	}
+	if p.reset != "" {
+		fmt.Fprintf(&b, "onreturn %s\n", p.reset)
+	}
 	for _, s := range p.steps {
 		fmt.Fprintln(&b, s)
 	}
@@ -85,6 +89,8 @@ func parse(text string) (program, error) {
 			p.auth = words[1]
 		case words[0] == "onconnect" && len(words) == 2:
 			p.prepare = words[1]
+		case words[0] == "onreturn" && len(words) == 2:
+			p.reset = words[1]
 		case words[0] == "backend" && len(words) == 2:
 			p.backend = words[1]
 		case words[0] == "statements" && len(words) == 2:

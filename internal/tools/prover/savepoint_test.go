@@ -18,7 +18,7 @@ func (w *world) savepoint(s step, a *actor) {
 	if t == nil && s.verb == "save" {
 		w.endOfNothing(s, func(ctx context.Context) error { return a.handle.Savepoint(ctx, name) })
 	}
-	if t == nil || t.ended != open || t.unsure {
+	if t == nil || t.ended != open {
 		return
 	}
 	at := lastSave(t, name)
@@ -50,7 +50,7 @@ func (w *world) savepoint(s step, a *actor) {
 	case "save":
 		t.saves = append(t.saves, save{name: name})
 	case "back":
-		t.failed = false // it leads out of the aborted state
+		t.failed, t.told = false, false // it leads out of the aborted state
 		for _, of := range t.saves[at:] {
 			for _, token := range of.since {
 				token.tx, token.alone = nil, never

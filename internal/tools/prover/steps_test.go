@@ -108,6 +108,8 @@ func (w *world) doPool(s step) {
 	case "answers":
 		w.answers.clear()
 		w.settled = true
+	case "recover":
+		w.recovers()
 	case "kill", "goaway", "evict", "expire", "restart", "renew", "limit":
 		w.event(s)
 	default:
@@ -173,7 +175,7 @@ func (w *world) doSession(s step, a *actor) {
 		w.paint(s, a)
 	case "unmake": // what OnConnect has made
 		w.leave(s, a, "DROP TABLE IF EXISTS temp.main.mine")
-	case "prepare", "decoy", "decoyread":
+	case "prepare", "decoy", "decoyread", "prealter":
 		w.prepare(s, a)
 	case "run":
 		w.run(s, a)
@@ -216,10 +218,10 @@ func (w *world) judge(s step, a *actor, err error) {
 	switch {
 	case errors.Is(err, flightpool.ErrExhausted) && (w.parallel || w.held() >= w.program.max):
 	case errors.Is(err, backend.ErrBusy) && a != nil && a.held != nil:
-	case w.profile.FreshCookie && errors.Is(err, flightpool.ErrSessionLost): // it had ended when it was acquired
-	case w.program.auth == "token" && known && e.Fault == flightpool.FaultAuth: // it expired during the call
+	case w.profile.FreshCookie && errors.Is(err, flightpool.ErrSessionLost) && (a == nil || !a.heard): // it had ended when it was acquired
+	case w.program.auth == "token" && known && e.Fault == flightpool.FaultAuth && w.mayExpire(s, a): // during the call, or since the session was lent
 	case w.sourceWorse:
-	case !w.calm && (!w.settled || a != nil && !a.settled), late, errors.Is(err, errPanicked), errors.Is(err, errStop), s.arg(1) == "result" && errors.Is(err, backend.ErrBusy), known && e.Fault == flightpool.FaultUnsupported:
+	case !w.calm && (!w.settled || a != nil && !a.settled), late, errors.Is(err, errPanicked), errors.Is(err, errStop), s.arg(1) == "result" && errors.Is(err, backend.ErrBusy), known && e.Fault == flightpool.FaultUnsupported && w.mayLack(s.verb):
 	case a == nil && w.profile.SessionKey == testserver.ByCall && known && e.Fault == flightpool.FaultStatement:
 	case a != nil && (a.shaken || w.profile.SessionKey == testserver.ByCall || a.tx != nil && (a.tx.failed || a.tx.ended != open)):
 	default:
@@ -231,7 +233,35 @@ func (w *world) judge(s step, a *actor, err error) {
 		refused := panicked || known && (e.Unsent || e.Fault == flightpool.FaultUsage || e.Fault == flightpool.FaultUnsupported)
 		if a.tx != nil && a.tx.ended == open && !refused {
 			a.tx.failed = true
+			a.tx.told = a.tx.told || isStatement(s.verb)
 		}
+	}
+}
+
+// mayExpire reports whether a token that was good for some seconds when its connection was lent may have ended.
+func (w *world) mayExpire(s step, a *actor) bool {
+	return !w.calm || s.verb == "burst" || w.took > leastTokenLeft || a != nil && time.Since(a.since) > leastTokenLeft
+}
+
+// mayLack reports whether the server, or its driver, need not have what a step asks for.
+func (w *world) mayLack(verb string) bool {
+	switch verb {
+	case "insert", "execute", "args", "keep", "read", "rows", "slow", "keepslow", "look", "begin", "commit", "rollback", "set", "temp", "use", "clash":
+		return len(w.profile.Refuse) > 0
+	default:
+		return true
+	}
+}
+
+// isStatement reports whether a step runs statements, of which one that fails aborts its transaction. The refusal of
+// an option, a ping or the closing of a prepared statement leaves it to the server.
+func isStatement(verb string) bool {
+	switch verb {
+	case "insert", "execute", "args", "keep", "alter", "returned", "bulk", "ingest", "create", "replace", "fill", "feed", "panic", "run",
+		"read", "rows", "slow", "keepslow", "watch", "clash", "aside", "set", "temp", "use", "unmake", "setall", "setown", "resetall", "resetown", "twin":
+		return true
+	default:
+		return false
 	}
 }
 
@@ -362,32 +392,22 @@ func (a *actor) note(what string) {
 
 // record notes what a call said of the rows that it was to store.
 func (w *world) record(s step, a *actor, first, n int64, err error) {
+	elsewhere := s.verb == "alter" || s.verb == "create"
 	for k := first; k < first+n; k++ {
-		t := &token{step: s.String()}
 		if w.tokens[k] != nil {
 			return // the same number twice: not this test's
 		}
+		if a != nil && a.tx != nil && a.tx.ended == open {
+			w.tokens[k] = w.partOf(a.tx, s, err)
+			w.tokens[k].elsewhere = elsewhere
+			continue
+		}
+		t := &token{step: s.String(), elsewhere: elsewhere}
 		w.tokens[k] = t
 		switch {
-		case a != nil && a.tx != nil && a.tx.ended == open && !a.tx.unsure:
-			t.tx = a.tx
-			if n := len(a.tx.saves); n > 0 {
-				a.tx.saves[n-1].since = append(a.tx.saves[n-1].since, t)
-			}
-			if err != nil {
-				t.tx, t.alone = nil, never // the transaction is aborted with it
-				if !w.refusedBefore(err) {
-					t.tx = a.tx // and is with it whatever it is
-					if a.tx.aside {
-						t.alone = either // the server may have left the transaction unseen
-					}
-				}
-			}
-		case err == nil && a != nil && a.tx != nil && a.tx.unsure:
-			t.alone = either
 		case err == nil:
 			t.alone = stored
-		case n == 1 && w.refusedBefore(err), unsent(err):
+		case w.refusedBefore(err), unsent(err): // nothing of several either: that would be Partial
 			t.alone = never
 		default:
 			t.alone = either
@@ -492,7 +512,7 @@ func (w *world) look(s step, a *actor, q statements) {
 	if w.program.prepare != "" {
 		colour, place = "blue", preparedPlace
 	}
-	number, since := w.looks, w.now()
+	number, since, there := w.looks, w.now(), w.storedBefore(a)
 	ask := func(ctx context.Context, sql string) (v []string, ok bool) {
 		sql, since := fmt.Sprintf("%s -- look %d", sql, number), moment{since.statements, time.Now()}
 		v, err := values(q.Query(ctx, sql))
@@ -508,10 +528,10 @@ func (w *world) look(s step, a *actor, q statements) {
 		if w.program.auth == "token" && w.profile.SessionKey == testserver.ByBearer {
 			return nil // whoever has the token has the session
 		}
-		if v, ok := ask(ctx, "SELECT current_setting('colour')"); ok && !a.has("set") && len(v) == 1 && v[0] != colour {
+		if v, ok := ask(ctx, "SELECT current_setting('colour')"); ok && !a.has("set") && !w.stays("set") && len(v) == 1 && v[0] != colour {
 			w.breaks("setting of another", "%q sees colour %v", s, v)
 		}
-		if v, ok := ask(ctx, "SELECT current_database(), current_schema()"); ok && !a.has("use") && strings.Join(v, ".") != place {
+		if v, ok := ask(ctx, "SELECT current_database(), current_schema()"); ok && !a.has("use") && !w.stays("use") && strings.Join(v, ".") != place {
 			w.breaks("catalogue of another", "%q is in %v", s, v)
 		}
 		if v, ok := ask(ctx, "SELECT current_setting('"+shade+"')"); ok && len(v) == 1 {
@@ -522,6 +542,11 @@ func (w *world) look(s step, a *actor, q statements) {
 		if v, ok := ask(ctx, "SELECT * FROM "+w.table); ok {
 			w.turn.Lock()
 			w.seen(s, a, v)
+			for _, k := range there {
+				if !slices.Contains(v, strconv.FormatInt(k, 10)) {
+					w.breaks("rows that are stored are not seen", "%q does not see %d of %q", s, k, w.tokens[k].step)
+				}
+			}
 			w.turn.Unlock()
 		}
 		if a != nil && a.tx != nil {
@@ -532,10 +557,10 @@ func (w *world) look(s step, a *actor, q statements) {
 				w.breaks("option of another", "%q sees %v", s, options)
 			}
 		}
-		if _, err := values(q.Query(ctx, "SELECT * FROM tmp")); err == nil && !a.has("temp") {
+		if _, err := values(q.Query(ctx, "SELECT * FROM tmp")); err == nil && !a.has("temp") && !w.stays("temp", "fill") {
 			w.breaks("temporary table of another", "%q sees it", s)
 		}
-		if w.program.prepare != "" && !w.evicts && !a.has("unmake") {
+		if w.program.prepare != "" && !w.evicts && !a.has("unmake") && !w.stays("unmake", "replace") {
 			if _, err := values(q.Query(ctx, "SELECT * FROM mine")); err != nil && strings.Contains(err.Error(), "mine does not exist") {
 				w.breaks("temporary table taken away", "%q: %v", s, err)
 			}
@@ -545,6 +570,25 @@ func (w *world) look(s step, a *actor, q statements) {
 	if a != nil && a.tx != nil && a.tx.ended == open {
 		a.tx.failed = a.tx.failed || !w.calm // if one of these has failed
 	}
+}
+
+// stays reports whether what steps of these verbs do to a session is there for the next borrower.
+func (w *world) stays(verbs ...string) bool {
+	return w.program.reset == "none" && slices.ContainsFunc(w.program.steps, func(s step) bool { return slices.Contains(verbs, s.verb) })
+}
+
+// storedBefore are the rows that whoever looks now, outside of transactions, sees: those of which a call, or the COMMIT of
+// its transaction, has said that they are stored.
+func (w *world) storedBefore(a *actor) (there []int64) {
+	if a != nil && a.tx != nil {
+		return nil
+	}
+	for k, t := range w.tokens {
+		if !t.elsewhere && t.outcome() == stored {
+			there = append(there, k)
+		}
+	}
+	return there
 }
 
 func (a *actor) has(what string) bool { return a != nil && a.dirty[what] }
@@ -614,7 +658,7 @@ func (w *world) close(s step, a *actor) {
 	}
 	w.strayed = w.strayed || w.program.backend == "new" && errors.Is(err, flightpool.ErrSessionLost)
 	// What cannot be made clean costs the connection, and Close says so.
-	uncleanable := len(a.dirty) > 0 || w.profile.SessionKey == testserver.ByCall
+	uncleanable := len(a.dirty) > 0 || w.profile.SessionKey == testserver.ByCall || w.program.reset == "discard"
 	if err != nil && w.calm && !a.shaken && !uncleanable {
 		w.breaks("error for no reason in "+s.verb, "%q: %v", s, err)
 	}
@@ -625,22 +669,18 @@ func (w *world) close(s step, a *actor) {
 
 func (w *world) begin(s step, a *actor) {
 	if a.tx != nil && a.tx.ended == open {
-		if err := w.call(s, func(ctx context.Context) error { return a.handle.BeginTransaction(ctx) }); err == nil && !a.tx.unsure {
+		if err := w.call(s, func(ctx context.Context) error { return a.handle.BeginTransaction(ctx) }); err == nil {
 			w.breaks("failure unnoticed", "%q, inside of a transaction", s)
 		}
 		return
 	}
 	err := w.call(s, func(ctx context.Context) error { return a.handle.BeginTransaction(ctx) })
-	switch {
-	case err == nil:
-		a.tx = &tx{}
-	case a.tx == nil || a.tx.ended != open:
+	if err != nil { // what it may have begun all the same is taken back before the next call, or the session is lost
 		w.judge(s, a, err)
 		a.shaken = true
-		if !w.refusedBefore(err) { // it may be open all the same
-			a.tx = &tx{unsure: true}
-		}
+		return
 	}
+	a.tx = &tx{}
 }
 
 func (w *world) commit(s step, a *actor) {
@@ -656,11 +696,9 @@ func (w *world) commit(s step, a *actor) {
 	err := w.call(s, func(ctx context.Context) error { return a.handle.Commit(ctx) })
 	t.ending = false
 	switch {
-	case t.unsure:
-		t.ended = either
 	case err == nil:
 		t.ended = stored
-		if t.failed && w.calm {
+		if t.told || t.failed && w.calm {
 			w.breaks("commit of an aborted transaction", "%q is confirmed", s)
 		}
 	case errors.Is(err, backend.ErrBusy):
@@ -702,7 +740,7 @@ func (w *world) replacedBeside(err error) bool {
 // clash changes the one row that others change too, so that the commit of one
 // of them is refused.
 func (w *world) clash(s step, a *actor) {
-	if a.tx == nil || a.tx.ended != open || a.tx.unsure {
+	if a.tx == nil || a.tx.ended != open {
 		return
 	}
 	k := s.num(0)
@@ -710,11 +748,27 @@ func (w *world) clash(s step, a *actor) {
 		_, err := a.handle.Update(ctx, fmt.Sprintf("UPDATE %s SET v = %d", w.hot, k))
 		return err
 	})
-	if err == nil {
-		a.tx.clashed = true
-		w.clashes[k] = a.tx
-	}
+	a.tx.clashed = a.tx.clashed || err == nil
+	w.clashes[k] = w.partOf(a.tx, s, err)
 	w.judge(s, a, err)
+}
+
+// partOf is what a call that ended in err was to store in an open transaction.
+func (w *world) partOf(of *tx, s step, err error) *token {
+	t := &token{tx: of, step: s.String()}
+	if n := len(of.saves); n > 0 {
+		of.saves[n-1].since = append(of.saves[n-1].since, t)
+	}
+	if err != nil {
+		t.tx, t.alone = nil, never // the transaction is aborted with it
+		if !w.refusedBefore(err) {
+			t.tx = of // and is with it whatever it is
+			if of.aside {
+				t.alone = either // the server may have left the transaction unseen
+			}
+		}
+	}
+	return t
 }
 
 // aside changes a table of another catalog, which some servers leave the
@@ -784,7 +838,7 @@ func (w *world) rollback(s step, a *actor) {
 	if err != nil {
 		w.judge(s, a, err)
 		a.shaken = true
-		a.tx = &tx{unsure: true, ended: never}
+		a.tx = &tx{ended: never}
 		return
 	}
 	a.tx = nil
@@ -809,6 +863,7 @@ func (w *world) wrong(s step, a *actor) {
 	if errors.As(err, &e) && (e.Fault == flightpool.FaultStatement || e.Fault == flightpool.FaultUsage) {
 		if a.tx != nil && !unsent(err) {
 			a.tx.failed = true
+			a.tx.told = a.tx.told || e.Fault == flightpool.FaultStatement
 		}
 		return
 	}
@@ -854,6 +909,7 @@ func (w *world) prepare(s step, a *actor) {
 	var q *flightpool.PreparedQuery
 	sql := map[string]string{
 		"prepare": "INSERT INTO " + w.table + " VALUES (?)", "decoy": "INSERT INTO " + w.decoy + " VALUES (?)", "decoyread": "SELECT 1 AS x",
+		"prealter": fmt.Sprintf("ALTER TABLE %s ADD COLUMN c BIGINT DEFAULT %d", w.altered(s.num(0)), s.num(0)),
 	}[s.verb]
 	err := w.call(s, func(ctx context.Context) (err error) {
 		q, err = a.handle.PrepareQuery(ctx, sql)
@@ -957,7 +1013,7 @@ func (w *world) with(s step, a *actor) {
 	if err != nil {
 		w.judge(s, a, err)
 		a.shaken = a.shaken || !errors.Is(err, errStop) && !errors.Is(err, errPanicked)
-		a.tx = &tx{unsure: true, ended: t.ended}
+		a.tx = &tx{ended: t.ended}
 	}
 }
 

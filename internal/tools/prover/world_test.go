@@ -16,6 +16,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
@@ -42,16 +43,17 @@ type world struct {
 	program           program
 	profile           testserver.Profile
 	calm              bool
-	late              bool // a call has ended with its deadline, while its statement may run on
-	lies              bool // what was done may be answered with a status
-	settled           bool // what goes wrong is over: calls of sessions that begin now fail no more
+	late              bool          // a call has ended with its deadline, while its statement may run on
+	lies              bool          // what was done may be answered with a status
+	took              time.Duration // by the call that has ended last
+	settled           bool          // what goes wrong is over: calls of sessions that begin now fail no more
 	answers           *answers
 	db                *script.Engine
 	srv               *testserver.Server
 	pool, second      *flightpool.FlightSQLPool // the second is another user's
 	home              string                    // the schema of the tables
 	table, decoy, hot string
-	clashes           map[int64]*tx
+	clashes           map[int64]*token // by what they set the one row to that they clash about
 	replaced          []*replacement
 	bound             int // calls with parameters
 	actors            map[string]*actor
@@ -101,6 +103,7 @@ type actor struct {
 	shaken   bool            // errors are no surprise any more
 	home     int             // session of the server's in which it has something to lose, 0 if nothing
 	settled  bool            // it was acquired when all that goes wrong was over
+	heard    bool            // a statement of it has been answered
 	done     chan struct{}   // closed once its step beside the others is done, nil for none
 	held     *heldResult     // a result that stays open from one step to others
 	since    time.Time       // of the session
@@ -110,9 +113,9 @@ type actor struct {
 
 // tx is a transaction as its actor knows it.
 type tx struct {
-	failed  bool   // a statement of it was sent and has failed
+	failed  bool   // something of it was sent and has failed
+	told    bool   // a statement of it has, as its actor was told
 	clashed bool   // its commit may be refused
-	unsure  bool   // its rollback has failed
 	aside   bool   // it has changed another catalog
 	saves   []save // its savepoints, the last one innermost
 	ending  bool   // its commit is under way
@@ -132,9 +135,10 @@ const (
 
 // token is a row that was to be stored.
 type token struct {
-	tx    *tx // nil: by itself
-	alone outcome
-	step  string
+	tx        *tx // nil: by itself
+	alone     outcome
+	step      string
+	elsewhere bool // in a table of its step's own
 }
 
 // Connections live for a few calls here: large buffers and new stacks for each
@@ -152,7 +156,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, asked: map[*flightpool.FlightSQLPool]bool{}, tokens: map[int64]*token{}, clashes: map[int64]*tx{}, calm: true, answers: &answers{}, turn: make(turn, 1)}
+	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, asked: map[*flightpool.FlightSQLPool]bool{}, tokens: map[int64]*token{}, clashes: map[int64]*token{}, calm: true, answers: &answers{}, turn: make(turn, 1)}
 	for _, s := range p.steps {
 		w.evicts = w.evicts || s.verb == "evict" || s.arg(0) == "evict" || s.verb == "restart" || s.arg(0) == "restart"
 		w.parallel = w.parallel || s.beside || strings.HasPrefix(s.verb, "keep") // whose connection is in use when the call is over
@@ -168,6 +172,12 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	opts := testserver.Options{Profile: profile, Engine: w.db, Listen: testserver.InMemory, GRPC: slices.Concat(cheapServer, w.answers.options())}
 	cfg := flightpool.Config{MaxSize: p.max, MinIdle: p.min}
 	cfg.HealthCheck.Interval, cfg.StatementCache = p.check, p.keeps
+	switch p.reset {
+	case "discard":
+		cfg.OnReturn = flightpool.ResetDiscard
+	case "none":
+		cfg.OnReturn = flightpool.ResetNone
+	}
 	if cfg.MinIdle == 0 {
 		cfg.MinIdle = -1
 	}
@@ -194,7 +204,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 		w.admin("CREATE TABLE " + name + " (k BIGINT)")
 	}
 	for _, s := range p.steps {
-		if s.verb == "alter" {
+		if s.verb == "alter" || s.verb == "prealter" {
 			w.admin("CREATE TABLE IF NOT EXISTS " + w.altered(s.num(0)) + " (k BIGINT)")
 			w.admin("INSERT INTO " + w.altered(s.num(0)) + " VALUES (0)")
 		}
@@ -344,8 +354,10 @@ func (w *world) call(s step, f func(ctx context.Context) error) (err error) {
 	w.turn.Unlock()
 	defer func() {
 		w.turn.Lock()
+		w.took = time.Since(began)
 		if a := w.actors[s.who]; a != nil && !unsent(err) {
 			a.used = began
+			a.heard = a.heard || err == nil && isStatement(s.verb)
 		}
 	}()
 	return w.timed(s, f)
@@ -384,8 +396,8 @@ func (w *world) refusedBefore(err error) bool {
 	if flightpool.SafeToRetry(err) || e.Unsent {
 		return true
 	}
-	if e.Partial || e.Stage == backend.StageFetch {
-		return false // some servers run a change before its rows are asked for
+	if e.Partial || e.Stage == backend.StageFetch && namesItsReason(status.Code(e.Err)) {
+		return false // some servers run a change before its rows are asked for, and refuse those by a word that others have for the change
 	}
 	if w.lies {
 		return e.Fault == flightpool.FaultUsage
