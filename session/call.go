@@ -65,6 +65,7 @@ type call struct {
 
 	// preparesSteps says that it prepares what servers run as several statements, and may run while they prepare it.
 	preparesSteps atomic.Bool
+
 	// askedForRows says that the caller has named the route of a query, whatever the text has.
 	askedForRows bool
 
