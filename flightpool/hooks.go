@@ -158,7 +158,7 @@ type Stats struct {
 	Calls    uint64 // stateless calls of the pool, repetitions not counted
 	Failures uint64 // of these, calls that failed; a result that fails later is not counted
 	Retries  uint64 // calls repeated on another connection
-	Sessions uint64 // SessionHandles given out
+	Sessions uint64 // sessions and transactions begun, and batches sent by the pool
 
 	// CancelsConfirmed and CancelsUnconfirmed count the cancel chains by
 	// their outcome; each unconfirmed one has cost its connection.

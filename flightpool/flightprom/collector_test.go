@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/stretchr/testify/require"
 
@@ -257,6 +258,37 @@ func TestTheDocumentationNamesEveryMetric(t *testing.T) {
 		documented = append(documented, line[1])
 	}
 	require.ElementsMatch(t, documented, names(NewCollector()))
+}
+
+// What the documents say of how much a scrape is, is so.
+func TestTheDocumentsCountTheSeries(t *testing.T) {
+	pool, histograms := counted(t, func(out chan<- prometheus.Metric) { ofPools.Collect(out, &flightpool.Stats{}, "a") })
+	user, none := counted(t, func(out chan<- prometheus.Metric) { ofUsers.Collect(out, &registry.UserStats{}, "a", "b", "c") })
+	require.Zero(t, none)
+	lines := len(bounds) + 3 // the bucket without a bound, the sum and the count
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(strings.Fields(strings.ReplaceAll(string(doc), "//", "")), " "),
+		fmt.Sprintf("A pool has %d series and %d histograms with %d lines each, a user of a registry %d series,", pool, histograms, lines, user))
+	watching, err := os.ReadFile("../../docs/watching.md")
+	require.NoError(t, err)
+	require.Contains(t, string(watching), fmt.Sprintf("A scrape of 1,000 pools that were used is %d,000 lines,", pool+histograms*lines))
+}
+
+// counted is how many series and histograms a source has.
+func counted(t *testing.T, collect func(chan<- prometheus.Metric)) (series, histograms int) {
+	out := make(chan prometheus.Metric)
+	go func() { collect(out); close(out) }()
+	for m := range out {
+		var written dto.Metric
+		require.NoError(t, m.Write(&written))
+		if written.Histogram != nil {
+			histograms++
+		} else {
+			series++
+		}
+	}
+	return series, histograms
 }
 
 // names are those that a collector describes.

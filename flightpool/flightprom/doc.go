@@ -14,8 +14,8 @@
 // Grafana, both for the metrics of dsqlprom too; docs/watching.md says what to do at each
 // alert.
 //
-// A scrape asks each source for its Stats, nothing runs in between. A pool has 44 series
-// and 5 histograms with 15 lines each, a user of a registry 18 series, so that a registry
+// A scrape asks each source for its Stats, nothing runs in between. A pool has 36 series
+// and 5 histograms with 15 lines each, a user of a registry 19 series, so that a registry
 // with users without end has series without end. Statements, credentials and addresses
 // are in none of them; names that are not UTF-8 are quoted.
 //
@@ -35,7 +35,7 @@
 //	flightpool_calls_total                stateless calls of the pool
 //	flightpool_call_failures_total        of these, calls that failed
 //	flightpool_retries_total              of these, repetitions
-//	flightpool_sessions_total             sessions and transactions begun
+//	flightpool_sessions_total             sessions and transactions begun, batches of the pool
 //	flightpool_cancels_total{outcome}     confirmed, unconfirmed: the latter cost their connection
 //	flightpool_resets_total               sessions cleaned on return
 //	flightpool_reset_failures_total       sessions that could not be cleaned: their connections were closed

@@ -53,7 +53,7 @@ type Stats struct {
 	Servers, HealthyServers, UnhealthyServers int
 	Users                                     int // pools of users
 	PoolStats
-	Errors uint64 // opens and checks that failed, and waits that ended without a connection
+	Errors uint64 // opens and checks that failed, and callers who got no connection, refused ones among them
 }
 
 // ServerStats is what one server's pools are and have done.
