@@ -292,6 +292,8 @@ func TestAStrayTransactionWhoseRollbackIsRefusedOnceIsRolledBack(t *testing.T) {
 		"a server that has none":   {codes.Unknown, "ROLLBACK is not supported", 0, false},
 		"a failure, again":         {codes.Internal, "something happened", 0, true},
 		"a failure, again, closed": {codes.Internal, "something happened", 0, true},
+		"a page, again":            {codes.Unimplemented, `transport: the server has answered with HTTP status 404 and content type "text/html"`, 0, true},
+		"a proxy's, again":         {codes.PermissionDenied, `transport: the server has answered with HTTP status 403 and content type "text/html"`, 0, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newStepsConn()
