@@ -3,7 +3,10 @@ package prover
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
+
+	"github.com/flightpool/flightpool/flightpool"
 )
 
 // save is a savepoint of an open transaction.
@@ -44,6 +47,10 @@ func (w *world) savepoint(s step, a *actor) {
 	}
 	w.judge(s, a, err)
 	if err != nil || t.ended != open {
+		var e *flightpool.Error
+		if errors.As(err, &e) && e.Fault != flightpool.FaultUsage && e.Fault != flightpool.FaultUnsupported {
+			t.failed = true // also by a failure of which nothing was sent
+		}
 		return
 	}
 	switch s.verb {
