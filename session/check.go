@@ -134,6 +134,8 @@ func (c *call) strayTxOf(e *backend.Error) strayTx {
 		return anyTx
 	case e == nil, e.Unsent:
 		return noStrayTx
+	case c.statement && c.stepBegun.Load() && c.script.MayLeaveTxWhenPrepared() && e.Fault == backend.FaultStatement && c.s.preparesTexts():
+		return anyTx
 	case e.Fault == backend.FaultContext, e.Running: // which the cancel sees to
 		return noStrayTx
 	case c.statement && c.stepBegun.Load() && c.script.MayLeaveTx() && meaningOf(effect.Statement, e) != effect.Refused:
@@ -143,6 +145,13 @@ func (c *call) strayTxOf(e *backend.Error) strayTx {
 	default:
 		return noStrayTx
 	}
+}
+
+// preparesTexts reports whether the connection may prepare a text before it runs it, as those of adbcpool.New do that watch
+// for another session.
+func (s *SessionHandle) preparesTexts() bool {
+	_, watches := s.conn.(backend.TxWatcher)
+	return watches
 }
 
 // rollBackStrayTx sees to it, after a statement outside of transactions that failed and

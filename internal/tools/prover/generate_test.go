@@ -274,6 +274,9 @@ func generate(seed uint64) program {
 		// Whoever has the token has the session, also in the transaction that these leave when their connection breaks.
 		skip = append(skip, "alter", "badalter")
 	}
+	if p.backend == "new" && g.profile.ByText && g.calm {
+		skip = append(skip, "alter", "badalter") // which fail where the backend prepares them: the server has made the column by then
+	}
 	p.steps = slices.DeleteFunc(p.steps, func(s step) bool { return slices.Contains(skip, s.verb) })
 	if g.IntN(2) == 0 { // else what goes wrong goes on until the pool is closed
 		p.steps = append(p.steps, step{verb: "recover"})
