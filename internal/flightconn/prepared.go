@@ -105,9 +105,9 @@ func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call bac
 		return nil, err
 	}
 	if params != nil {
-		var done func()
-		if done, err = p.takeTurn(ctx); err == nil {
-			defer done()
+		var turn *handleTurn
+		if turn, err = p.takeTurn(ctx); err == nil {
+			defer p.giveTurnBack(turn)
 			handle, err = p.bind(ctx, r, handle, params)
 		}
 		if err != nil {
@@ -136,9 +136,9 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call ba
 		params = array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 0)
 		defer params.Release()
 	} else {
-		var done func()
-		if done, err = p.takeTurn(ctx); err == nil {
-			defer done()
+		var turn *handleTurn
+		if turn, err = p.takeTurn(ctx); err == nil {
+			defer p.giveTurnBack(turn)
 			handle, err = p.bindAsForQuery(ctx, r, handle, params)
 		}
 		if err != nil {
@@ -156,12 +156,19 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call ba
 	return n, nil
 }
 
-// takeTurn waits until the parameters that are sent for the statement stay its own, up to the call of done.
-func (p *prepared) takeTurn(ctx context.Context) (done func(), err error) {
+// takeTurn waits until the parameters that are sent for the statement stay its own, up to giveTurnBack. The turn is nil
+// where they do in any case.
+func (p *prepared) takeTurn(ctx context.Context) (*handleTurn, error) {
 	if p.text == "" {
-		return func() {}, nil
+		return nil, nil
 	}
 	return p.conn.endpoint.turns.take(ctx, p.text)
+}
+
+func (p *prepared) giveTurnBack(turn *handleTurn) {
+	if turn != nil {
+		p.conn.endpoint.turns.giveBack(p.text, turn)
+	}
 }
 
 // bindAsForQuery binds the parameters of an update where those of a query may be bound.

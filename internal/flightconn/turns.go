@@ -27,19 +27,22 @@ type handleTurn struct {
 	free  chan struct{} // has its one element while nobody has the turn
 }
 
-// take waits for the turn of a handle. done must be called, once. An error is that of ctx.
-func (t *handleTurns) take(ctx context.Context, handle string) (done func(), err error) {
+// take waits for the turn of a handle, which must be given back. An error is that of ctx.
+func (t *handleTurns) take(ctx context.Context, handle string) (*handleTurn, error) {
 	turn := t.enter(handle)
 	select {
 	case <-turn.free:
-		return func() {
-			turn.free <- struct{}{}
-			t.leave(handle, turn)
-		}, nil
+		return turn, nil
 	case <-ctx.Done():
 		t.leave(handle, turn)
 		return nil, ctx.Err()
 	}
+}
+
+// giveBack ends a turn that was taken.
+func (t *handleTurns) giveBack(handle string, turn *handleTurn) {
+	turn.free <- struct{}{}
+	t.leave(handle, turn)
 }
 
 func (t *handleTurns) enter(handle string) *handleTurn {
