@@ -61,7 +61,7 @@ func (s *subscription[T]) deliver(l *Leases, f func(T)) {
 	for {
 		select {
 		case event := <-s.pending:
-			if s.hasEnded() { // select picks at random
+			if isClosed(s.ended) { // select picks at random
 				return
 			}
 			if err := callback.Isolate("lease: a callback", func() error { f(event); return nil }); err != nil {
@@ -70,15 +70,6 @@ func (s *subscription[T]) deliver(l *Leases, f func(T)) {
 		case <-s.ended:
 			return
 		}
-	}
-}
-
-func (s *subscription[T]) hasEnded() bool {
-	select {
-	case <-s.ended:
-		return true
-	default:
-		return false
 	}
 }
 
