@@ -53,6 +53,11 @@ func (c *call) awaitLeftStep(done <-chan struct{}) bool {
 		defer timer.Stop()
 		<-done
 		return true
+	case cancelAfterBudget:
+		if callback.EndsWithin(done, c.s.policy.budget()) {
+			return true
+		}
+		c.endRPC()
 	default:
 		_ = callback.Isolate(ownersCode, func() error { c.s.learnOrder(c, done); return nil })
 		c.endRPC()
@@ -75,7 +80,7 @@ func (c *call) callerLeftError() *backend.Error {
 			err = w.WrapContextError(err)
 		}
 	}
-	if c.mode != cancelWhenLeft {
+	if !c.mode.cancels() {
 		err = fmt.Errorf("left to finish on the server: %w", err)
 	}
 	stage := backend.StageExecute
@@ -168,7 +173,7 @@ func (c *call) drainUnread(o outcome) (ended bool, err error) {
 			limit = max(limit, c.s.policy.budget())
 		}
 	}
-	if !c.s.runsSerially() && len(c.s.conn.CancelSteps(c.operation)) == 0 {
+	if !c.answerShowsEnd() && len(c.s.conn.CancelSteps(c.operation)) == 0 {
 		// Nothing would show there that a cancel has worked.
 		bytes, limit = math.MaxInt64, max(limit, c.s.policy.budget())
 	}

@@ -12,20 +12,6 @@ import (
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
-// callMode says what becomes of a call's RPC when the caller's context ends. The caller
-// itself returns at once under every mode. A statement is cancelled unless the caller
-// has said otherwise. What is brief, and whose late answer can be undone, is waited
-// for. A COMMIT is never cut, since nobody would know then whether it is stored.
-type callMode uint8
-
-const (
-	// Begin, Rollback, savepoints, SetOption and the preparing of a statement are
-	// finishWithinBudget; Commit, and what has NoCancel, are finishWhenLeft.
-	cancelWhenLeft     callMode = iota // it is ended, and the statement cancelled on the server
-	finishWithinBudget                 // it goes on in the background, for the cancel budget at most
-	finishWhenLeft                     // it goes on in the background until it has ended
-)
-
 // call is one use of the connection, from begin to finish. For a query it lasts
 // until its result has ended. Package documentation has its states.
 //
@@ -134,7 +120,7 @@ type call struct {
 // caller's own code, or to probe the session beside the statement while the order is to
 // be learned.
 func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOptions, mode callMode) *call {
-	if opts.NoCancel && mode == cancelWhenLeft {
+	if opts.NoCancel && mode.cancels() {
 		mode = finishWhenLeft
 	}
 	c := &call{s: s, op: op, mode: mode, ctx: ctx, operation: &backend.Operation{}, callerGone: make(chan struct{}), askedForRows: opts.Route == RouteQuery}
@@ -220,7 +206,7 @@ func (c *call) interrupt(cause error) {
 	if r != nil { // first, so that a reader who leaves finds out why
 		r.interrupt(cause)
 	}
-	if r == nil && c.mode != cancelWhenLeft && errors.Is(cause, backend.ErrHandleClosed) {
+	if r == nil && !c.mode.cancels() && errors.Is(cause, backend.ErrHandleClosed) {
 		return
 	}
 	c.mu.Lock()

@@ -10,7 +10,6 @@ import (
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/internal/backoff"
-	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // cancellation is the cancel of one call, run in the background. The steps of its chain
@@ -31,7 +30,7 @@ type cancellation struct {
 	// rolledBack says that the transaction has been ended on the server.
 	rolledBack bool
 
-	// serial says that the session runs this call's statement before it answers another.
+	// serial says that the session runs this call's statement to its end before it answers another.
 	// It is taken at the start and decides which steps there are. finalProbe looks
 	// again, since its own control may be the last wait that was needed.
 	serial bool
@@ -66,7 +65,7 @@ func (s *SessionHandle) startCancel(c *call, tx transaction) {
 	s.markEnding()
 	st := &cancellation{
 		s: s, call: c, tx: tx, keepTx: tx.phase == txOpen && !s.acceptsUnknownTx(),
-		serial: s.runsSerially(), probeWait: c.probeWait,
+		serial: c.answerShowsEnd(), probeWait: c.probeWait,
 	}
 	s.policy.goInBackground(func() {
 		s.runTraced(c, func(ctx context.Context) cancel.Report {
@@ -102,7 +101,8 @@ func (s *SessionHandle) awaitArrival(c *call) {
 // only when the last has not helped.
 //
 // INVARIANT: a probe confirms by itself only where the sessions of the server
-// run one statement at a time. Elsewhere the server's own word is needed.
+// run one statement at a time, and the call is one to it: see answerShowsEnd. Elsewhere the
+// server's own word is needed.
 //
 // The end of the RPC is the first request of all, and was made before. It is worth
 // waiting for where a probe can show that it has worked: a server that watches the
@@ -163,13 +163,13 @@ func (st *cancellation) finalProbe(ctx context.Context) (cancel.Outcome, error) 
 	if out == cancel.Confirmed && st.probeWait.lasted > 0 {
 		out, err = st.recordWait(ctx)
 	}
-	if out == cancel.Confirmed && !st.told && !st.s.runsSerially() {
-		return cancel.Requested, errMayRunConcurrently
+	if out == cancel.Confirmed && !st.told && !st.call.answerShowsEnd() {
+		return cancel.Requested, errMayStillRun
 	}
 	return out, err
 }
 
-var errMayRunConcurrently = errors.New("the session answers, but may run statements side by side, and the server has not said that this one has ended")
+var errMayStillRun = errors.New("the session may answer while the statement still runs, and the server has not said that this one has ended")
 
 // probe confirms when the session answers. Cancelling a probe cannot stop another
 // statement. That it failed leaves it open whether the statement has ended, so the
@@ -186,10 +186,17 @@ func (st *cancellation) probe(ctx context.Context) (cancel.Outcome, error) {
 // is lost confirms nothing. A transaction that was to be kept and that refuses the
 // probe is rolled back, and rolledBack remembers it, since the next probe must not end
 // another.
+//
+// INVARIANT: no ROLLBACK goes to a server that runs statements in whatever is open while a change may still run there that
+// is several to it. What is left of that would be stored by itself, behind the ROLLBACK that was confirmed.
+// Without one it ends with its session, which takes no COMMIT any more. Ingestions have one: SwanLake refuses them.
 func (st *cancellation) checkFree(ctx context.Context) error {
 	s := st.s
 	if lost := s.conn.Lost(); lost != nil {
 		return lost
+	}
+	if st.tx.openOnServer() && !st.rolledBack && !st.told && st.call.mayBeInterleaved() && st.call.op != opIngest && s.acceptsUnknownTx() {
+		return errMayStillRun
 	}
 	if !st.tx.openOnServer() || st.rolledBack {
 		err := s.runProbe(ctx)
@@ -242,13 +249,14 @@ func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 	s.becomeIdle(nil)
 }
 
-// mayLeaveTx reports whether the call was cut, outside of transactions, while the server may have run
+// mayLeaveTx reports whether the call was cut, outside of transactions or where the server may have left that, while the server may have run
 // a change as several statements. It begins a transaction of its own for them, and ends it behind the last: a
 // server that is cut in between may leave it open and sound, in which later statements would
 // run, told as stored, without a COMMIT. A probe is answered there as elsewhere.
 func (st *cancellation) mayLeaveTx() bool {
 	c := st.call
-	return st.tx.phase == txNone && c.statement && c.stepBegun.Load() && c.script.MayLeaveTx()
+	outside := st.tx.phase == txNone || st.s.acceptsUnknownTx()
+	return outside && c.statement && c.stepBegun.Load() && c.script.MayLeaveTx()
 }
 
 // rollbackReason is the error that later statements of the transaction report.
@@ -258,42 +266,5 @@ func (st *cancellation) rollbackReason() error {
 		return fmt.Errorf("%s was ended early, and the server does not let the transaction go on: %w", st.call.op, st.refusal)
 	default:
 		return fmt.Errorf("%s was ended before the server had answered: %w", st.call.op, errReleasedEarly)
-	}
-}
-
-// runProbe runs the probe query to its end, outside of transactions. nil says that the
-// session has answered; what else runs in it is not known from that alone.
-func (s *SessionHandle) runProbe(ctx context.Context) error { return s.runProbeInTx(ctx, "") }
-
-// runProbeInTx is runProbe inside tx, which a server that knows its transactions
-// refuses once tx has ended or was aborted.
-func (s *SessionHandle) runProbeInTx(ctx context.Context, tx backend.TxID) error {
-	stream, err := s.conn.Query(ctx, s.policy.probeSQL(), backend.Call{Tx: tx})
-	if err != nil {
-		return err
-	}
-	return drain(stream)
-}
-
-// Probe runs a harmless query to its end, as a health check.
-func Probe(ctx context.Context, c backend.Conn, sql string) error {
-	stream, err := c.Query(ctx, sql, backend.Call{})
-	if err != nil {
-		return err
-	}
-	return drain(stream)
-}
-
-// drain reads a stream to its end, drops what it holds and closes it. nil stands for
-// the regular end.
-func drain(stream backend.Stream) error {
-	defer stream.Close()
-	for {
-		if _, err := stream.Next(); err != nil {
-			if eof.Reached(err) {
-				return nil
-			}
-			return err
-		}
 	}
 }

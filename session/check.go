@@ -117,7 +117,8 @@ func (s *SessionHandle) proveIfAlive(ctx context.Context) error {
 }
 
 // strayTx is a transaction, none of the handle's, that a statement outside of transactions may have left when it
-// failed: the server ran it as several, as DuckDB does COPY FROM DATABASE.
+// failed: the server ran it as several, as DuckDB does COPY FROM DATABASE. A statement in the handle's transaction
+// may have been outside of it where the server leaves transactions by itself.
 type strayTx uint8
 
 const (
@@ -126,7 +127,7 @@ const (
 	anyTx             // or one that is sound, in which later statements would run, told as stored, without a COMMIT
 )
 
-// strayTxOf is what c, which was sent and ended in e outside of transactions, may have left. A server may have ended
+// strayTxOf is what c, which was sent and ended in e, may have left if it was outside of transactions. A server may have ended
 // it between two of its steps, for a time limit of its own. One that it only prepares it may have begun.
 func (c *call) strayTxOf(e *backend.Error) strayTx {
 	switch {
@@ -164,7 +165,7 @@ func (s *SessionHandle) preparesTexts() bool {
 func (s *SessionHandle) rollBackStrayTx(ctx context.Context) (answered bool, err error) {
 	s.mu.Lock()
 	stray := s.mu.strayTx
-	if s.mu.tx.phase != txNone {
+	if s.mu.tx.openOnServer() {
 		stray = noStrayTx
 	}
 	s.mu.Unlock()
@@ -248,8 +249,10 @@ func CheckHealthSQL(sql string) error {
 func (s *SessionHandle) acceptsUnknownTx() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.proof.state != proofUnknown && !s.mu.proof.trusted
+	return s.mu.proof.acceptsUnknownTx()
 }
+
+func (p *proof) acceptsUnknownTx() bool { return p.state != proofUnknown && !p.trusted }
 
 // confirmsUnknownTx is acceptsUnknownTx where the server has said so.
 func (s *SessionHandle) confirmsUnknownTx() bool {

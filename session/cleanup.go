@@ -98,8 +98,7 @@ func (s *SessionHandle) clean() (reason, failure error) {
 	case discard != nil:
 		ctx, stop := s.policy.closeContext()
 		defer stop()
-		_, _ = s.rollBackStrayTx(ctx)
-		_ = s.closeTxAndStatements(ctx, tx, nil)
+		_, _ = s.closeTxAndStatements(ctx, tx, nil)
 		s.restoreSettings(ctx, d, nil)
 		return discard, nil
 	}
@@ -135,27 +134,31 @@ func (s *SessionHandle) cleanAndReturnFor(gone func() <-chan struct{}) {
 	}
 }
 
-// closeTxAndStatements rolls back the open transaction and closes the proof and the
+// closeTxAndStatements rolls back the open transaction, and then one of a statement's own, and closes the proof and the
 // prepared statements. It does so under every reset mode. Without the statements it is
-// for a connection that is closed next: they end with the session.
-func (s *SessionHandle) closeTxAndStatements(ctx context.Context, tx transaction, prepared map[*PreparedQuery]struct{}) error {
+// for a connection that is closed next: they end with the session. answered: rollBackStrayTx.
+func (s *SessionHandle) closeTxAndStatements(ctx context.Context, tx transaction, prepared map[*PreparedQuery]struct{}) (answered bool, err error) {
 	if tx.openOnServer() {
 		if err := s.rollBack(ctx, tx); err != nil {
-			return fmt.Errorf("roll back: %w", err)
+			return false, fmt.Errorf("roll back: %w", err)
 		}
+		s.setTx(transaction{})
 		if f := s.policy.Observe.RolledBack; f != nil {
 			f()
 		}
 	}
+	if answered, err = s.rollBackStrayTx(ctx); err != nil {
+		return false, err
+	}
 	if err := s.closeProof(ctx); err != nil {
-		return fmt.Errorf("close the session's proof: %w", err)
+		return false, fmt.Errorf("close the session's proof: %w", err)
 	}
 	for q := range prepared {
 		if err := q.stmt.Close(ctx); err != nil {
-			return fmt.Errorf("close prepared statement: %w", err)
+			return false, fmt.Errorf("close prepared statement: %w", err)
 		}
 	}
-	return nil
+	return answered, nil
 }
 
 // Discard is Close for a session whose connection must not be reused: the connection
@@ -217,15 +220,11 @@ func (s *SessionHandle) cleanSession() error {
 	ctx, stop := s.policy.closeContext()
 	defer stop()
 	if discardUsed {
-		_, _ = s.rollBackStrayTx(ctx)
-		_ = s.closeTxAndStatements(ctx, tx, nil)
+		_, _ = s.closeTxAndStatements(ctx, tx, nil)
 		return errors.New("discarded after use, as configured")
 	}
 	start, tried := time.Now(), make(map[string]bool)
-	answered, err := s.rollBackStrayTx(ctx)
-	if err == nil {
-		err = s.closeTxAndStatements(ctx, tx, prepared)
-	}
+	answered, err := s.closeTxAndStatements(ctx, tx, prepared)
 	if err == nil && (dropKept || s.mustReset(d) && s.policy.Statements.firstReset(s.conn, s.policy.OnReturn.mode)) { // they may mean something else by what was changed, and changed back
 		err = s.closeKept(ctx)
 	}

@@ -239,10 +239,18 @@ func (s *SessionHandle) maybeLeft(tx transaction, answer error) bool {
 
 // mayHaveStored reports whether something of a transaction that is not committed may be
 // stored: where the server is one that may leave it (maybeLeft) and a statement of it
-// may have changed something. Then only the answer of our own session to the ROLLBACK
-// tells.
+// may have changed something, also one that its caller has left and that is still under way. Then only the
+// answer of our own session to the ROLLBACK tells.
 func (s *SessionHandle) mayHaveStored(tx transaction) bool {
-	return tx.hasChanged && s.acceptsUnknownTx()
+	return s.acceptsUnknownTx() && (tx.hasChanged || s.changeUnderWay())
+}
+
+// changeUnderWay reports whether the server may be running a change of the handle.
+func (s *SessionHandle) changeUnderWay() bool {
+	s.mu.Lock()
+	c := s.mu.call
+	s.mu.Unlock()
+	return c != nil && c.stepBegun.Load() && c.isStatement() && c.mayChange()
 }
 
 // unlessStored is the error of the end of tx. With a session that is lost goes what the server

@@ -21,12 +21,19 @@ func (s *SessionHandle) mustLearnOrder() bool {
 	return ok && !l.StatementOrder().Known()
 }
 
-// runsSerially reports whether a statement that the session answers proves that the one
-// before has ended. What is not learned yet counts as no. A backend that is no
-// StatementOrderer sees to it itself.
-func (s *SessionHandle) runsSerially() bool {
-	l, ok := s.conn.(backend.StatementOrderer)
-	return !ok || l.StatementOrder().IsSerial()
+// answerShowsEnd reports whether a statement that the session answers proves that the call before it
+// has ended. What is not learned yet counts as no. A backend that is no StatementOrderer sees to it itself.
+func (c *call) answerShowsEnd() bool {
+	l, ok := c.s.conn.(backend.StatementOrderer)
+	return !ok || l.StatementOrder().IsSerial() && !c.mayBeInterleaved()
+}
+
+// mayBeInterleaved reports whether the session may run other statements in the middle of the call, although it runs
+// one at a time: the call is several to the server. SwanLake executes a change once for each row of its
+// parameters, and takes what else the session was sent in between.
+func (c *call) mayBeInterleaved() bool {
+	l, ok := c.s.conn.(backend.StatementOrderer)
+	return ok && l.StatementOrder() != nil && c.statement && (c.manyExecutions || !c.script.Atomic())
 }
 
 // learnOrder finds out, before the RPC of a call that its caller has left is

@@ -76,7 +76,8 @@
 // the first statements that are cut short, three of them one after the other
 // (see learnOrder), where they have rows of their own, and not those of another
 // (see recordWait). Until then, and elsewhere, the server itself has to say that
-// it has cancelled the statement, else its connection is closed.
+// it has cancelled the statement, else its connection is closed; and so of a call
+// that may be several statements to it (see mayBeInterleaved).
 // Begin, Rollback, Prepare, savepoints and options are brief:
 // they go on in the background, within the cancel budget, and their late answer
 // is undone or recorded. Commit, and calls with NoCancel, go on to their end,

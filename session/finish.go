@@ -136,8 +136,8 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 		lost = s.mu.lost // see finishExited
 	}
 	s.recordSideEffects(c, e)
-	if s.mu.tx.phase == txNone {
-		s.mu.strayTx = max(s.mu.strayTx, c.strayTxOf(e))
+	if stray := c.strayTxOf(e); s.mu.tx.phase == txNone || stray == anyTx && s.mu.proof.acceptsUnknownTx() {
+		s.mu.strayTx = max(s.mu.strayTx, stray)
 	}
 	s.recordTxOutcome(c, o, e)
 	s.mu.dropKept = s.mu.dropKept || e != nil && s.policy.Statements != nil && mayLeaveHandle(e)

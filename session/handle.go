@@ -152,7 +152,7 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 	c.bindContext(opts)
 	err = ctxerr.Of(c.ctx)
 	started = false
-	if err == nil && mode == cancelWhenLeft {
+	if err == nil && mode.cancels() {
 		err = c.cause() // Close may have come already
 	}
 	if err != nil {

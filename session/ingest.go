@@ -57,6 +57,13 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 	}, c.countOutcome)
 }
 
+func requireArgument(ok bool, what string) error {
+	if ok {
+		return nil
+	}
+	return errors.New(what)
+}
+
 // ingestScript is a statement that does to the session what the ingestion may do. One that
 // replaces its table drops what has the name, which may be a temporary table.
 func ingestScript(opts backend.IngestOptions) sqlscan.Script {

@@ -104,9 +104,7 @@ func (s *SessionHandle) CloseKeeping(ctx context.Context) error {
 		_ = s.Discard(err) // err says more
 		return err
 	}
-	if _, err = s.rollBackStrayTx(ctx); err == nil {
-		err = s.closeTxAndStatements(ctx, transaction{}, left.prepared)
-	}
+	_, err = s.closeTxAndStatements(ctx, transaction{}, left.prepared)
 	if err == nil && slices.Contains(left.sideEffects.effects, sqlscan.TxPolicy()) { // which OnConnect has not set
 		err = s.resetTxPolicy(ctx, sqlscan.TxPolicy())
 	}

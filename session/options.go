@@ -57,6 +57,9 @@ type QueryOptions struct {
 	// comes back when the statement has ended, however long that takes.
 	NoCancel bool
 
+	// asUpdate says that the call is an update, which is answered when it has ended.
+	asUpdate bool
+
 	// ownGoroutine has the call's step run in a goroutine of its own.
 	ownGoroutine bool
 

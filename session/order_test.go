@@ -78,7 +78,7 @@ func TestAProbeProvesNothingWhereStatementsRunSideBySide(t *testing.T) {
 		for range 3 {
 			report := conn.deadline(t, r)
 			require.False(t, report.Confirmed)
-			require.ErrorIs(t, report.Steps[len(report.Steps)-1].Err, errMayRunConcurrently)
+			require.ErrorIs(t, report.Steps[len(report.Steps)-1].Err, errMayStillRun)
 		}
 		require.True(t, conn.order.IsConcurrent())
 		require.Len(t, r.returns, 3)
@@ -365,7 +365,7 @@ func TestAProbeThatFailsTeachesNothingAndSaysWhy(t *testing.T) {
 			require.False(t, report.Confirmed)
 			require.Zero(t, conn.order.Waits())
 			last := report.Steps[len(report.Steps)-1].Err
-			require.NotErrorIs(t, last, errMayRunConcurrently)
+			require.NotErrorIs(t, last, errMayStillRun)
 			if sideBySide {
 				require.ErrorContains(t, last, "no probe")
 			}

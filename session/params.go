@@ -36,6 +36,9 @@ func parametersOf(opts QueryOptions) (parameters, error) {
 
 func (p parameters) given() bool { return p.batch != nil || p.values != nil }
 
+// severalRows reports whether there is a row for more than one execution.
+func (p parameters) severalRows() bool { return p.batch != nil && p.batch.NumRows() > 1 }
+
 // bindTo calls execute with the rows that stmt is executed with, nil for none. They are
 // released when it has returned. Only here is it known what the server has told of its
 // parameters.
@@ -118,7 +121,7 @@ func (c *call) retainParams(params parameters) {
 	if params.batch != nil {
 		params.batch.Retain()
 		c.onEnd = append(c.onEnd, params.batch.Release)
-		c.manyExecutions = params.batch.NumRows() > 1
 	}
+	c.manyExecutions = params.severalRows()
 	c.backendCall.ChangesSeveral = c.changesSeveral()
 }

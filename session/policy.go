@@ -110,7 +110,14 @@ type Observer struct {
 // ended is a probe on its session, once it is known that its sessions run their
 // statements one at a time. The pool learns that from the first three statements
 // that are cut short one after the other, which cost their connections; Stats
-// counts them as CancelsUnconfirmed.
+// counts them as CancelsUnconfirmed. A call that may be several statements to the server, by the rows of its
+// parameters, of an ingestion or by its text, is proven to have ended by the server's word alone: others of the session
+// may come to their turn in its middle.
+//
+// In a transaction of a server that runs statements in whatever is open (SwanLake), an update of that kind has Budget
+// for its answer when its context has ended, and the transaction is rolled back then. Without an answer no ROLLBACK is sent,
+// since what is left of the update would be stored behind it: the connection is closed, and the transaction ends
+// when the server forgets the session.
 type CancelPolicy struct {
 	// Grace is how long the end of the RPC alone may take to stop the
 	// statement before the server is asked by other means, and how long each

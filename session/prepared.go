@@ -207,7 +207,7 @@ func (q *PreparedQuery) UpdateWithOptions(ctx context.Context, opts QueryOptions
 }
 
 func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateResult, error) {
-	opts.Route = RouteUpdate
+	opts.Route, opts.asUpdate = RouteUpdate, true
 	c, params, err := q.begin(ctx, "PreparedQuery.Update", opts, nil)
 	if err != nil {
 		return UpdateResult{}, err
@@ -230,7 +230,7 @@ func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions,
 	params, unsendable := parametersOf(opts)
 	fault = cmp.Or(fault, unsendable)
 	opts.text = q.sql
-	c, err := q.s.begin(ctx, op, opts, cancelWhenLeft)
+	c, err := q.s.begin(ctx, op, opts, q.s.changeMode(opts, q.script, params))
 	if err != nil {
 		return nil, params, err
 	}

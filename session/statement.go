@@ -54,7 +54,7 @@ func (s *SessionHandle) QueryWithParams(ctx context.Context, sql string, params 
 
 // UpdateWithRecordBatch runs a change once for every row of batch. Whether the rows are
 // applied atomically depends on the server; use a transaction if that matters. The
-// batch is sent in parts that fit the server's message limit.
+// batch is sent in parts that fit the server's message limit. One that is cut may cost its connection: see CancelPolicy.
 func (s *SessionHandle) UpdateWithRecordBatch(ctx context.Context, sql string, batch arrow.RecordBatch) (UpdateResult, error) {
 	return s.update(ctx, "Update", sql, QueryOptions{Params: batch})
 }
@@ -123,6 +123,7 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 // its own, which finish closes behind the caller.
 func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOptions) (UpdateResult, error) {
 	script := sqlscan.Parse(sql)
+	opts.asUpdate = true
 	var fault error
 	if opts.Route == RouteQuery {
 		fault = errors.New("Update sends an update: RouteQuery is for QueryWithOptions")
@@ -160,7 +161,7 @@ func (s *SessionHandle) beginText(ctx context.Context, op, sql string, script sq
 	params, unsendable := parametersOf(opts)
 	fault = cmp.Or(fault, unsendable)
 	opts.text = sql
-	c, err := s.begin(ctx, op, opts, cancelWhenLeft)
+	c, err := s.begin(ctx, op, opts, s.changeMode(opts, script, params))
 	if err != nil {
 		return nil, params, err
 	}
@@ -290,11 +291,4 @@ func (o openedStream) close() {
 	if o.stream != nil {
 		o.stream.Close()
 	}
-}
-
-func requireArgument(ok bool, what string) error {
-	if ok {
-		return nil
-	}
-	return errors.New(what)
 }

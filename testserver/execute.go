@@ -38,17 +38,23 @@ type engineWork func(ctx context.Context, db engine.Session) error
 
 // runStatement runs a statement and returns its gRPC status. Where RPC cancellation is
 // ignored it returns at the end of ctx while the statement runs on. It owns
-// bind, the parameters, which live as long as the statement.
-func (s *session) runStatement(ctx context.Context, c *call, st Statement, bind []arrow.RecordBatch, w engineWork) error {
-	if !s.srv.profile.IgnoreRPCCancel {
+// bind, the parameters, which live as long as the statement. Of several works each waits for
+// a turn of its own, up to the first that fails.
+func (s *session) runStatement(ctx context.Context, c *call, st Statement, bind []arrow.RecordBatch, works ...engineWork) error {
+	run := func(ctx context.Context) error {
 		defer releaseAll(bind)
-		return s.runInTurn(ctx, c, st, w)
+		for _, w := range works {
+			if err := s.runInTurn(ctx, c, st, w); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if !s.srv.profile.IgnoreRPCCancel {
+		return run(ctx)
 	}
 	done := make(chan error, 1)
-	s.srv.goroutines.Go(func() {
-		defer releaseAll(bind)
-		done <- s.runInTurn(context.WithoutCancel(ctx), c, st, w)
-	})
+	s.srv.goroutines.Go(func() { done <- run(context.WithoutCancel(ctx)) })
 	select {
 	case err := <-done:
 		return err

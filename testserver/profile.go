@@ -53,6 +53,10 @@ type Profile struct {
 	SideBySide bool
 	// LockSessions refuses an RPC of a session while another of it is served, by INVALID_ARGUMENT.
 	LockSessions bool
+	// RowByRow runs a change with parameters as a statement for each row of them, and lets what else the
+	// session is sent come to its turn in between, a ROLLBACK too. The rows that are left run after that, also
+	// when the RPC has ended, with IgnoreRPCCancel.
+	RowByRow bool
 	// SessionWideCancel makes the cancel actions stop whatever the session
 	// of the caller runs now, whichever FlightInfo they name; an idle session
 	// answers INVALID_ARGUMENT. Otherwise they stop what they name, and an

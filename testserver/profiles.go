@@ -17,7 +17,8 @@ func Strict() Profile { return Profile{Name: "strict"} }
 // ignores transaction ids, confirms the COMMIT of transactions that it does not
 // know, and recovers from an aborted transaction by running the statement
 // outside of it. Sessions begin in the catalog "memory", here one for all, and
-// share the catalog "swanlake".
+// share the catalog "swanlake". A change with several rows of parameters, unless it is an
+// INSERT, takes the session's lock for each row.
 func SwanLake() Profile {
 	return Profile{
 		Name:            "swanlake",
@@ -25,6 +26,7 @@ func SwanLake() Profile {
 		JanitorEvery:    5 * time.Minute,
 		MaxSessions:     100,
 		IgnoreRPCCancel: true,
+		RowByRow:        true,
 		IgnoreTxID:      true,
 		UnknownTxOK:     true,
 		AbortedCommitOK: true,

@@ -54,19 +54,30 @@ func (h *handlers) update(ctx context.Context, st Statement, params []arrow.Reco
 		releaseAll(params)
 		return 0, nil
 	}
-	count := make(chan int64, 1)
-	err := c.sess.runStatement(ctx, c, st, params, func(ctx context.Context, db engine.Session) error {
-		n, err := h.updateAll(ctx, db, st.SQL, params)
-		c.sess.clearSchemaCache(st.SQL)
-		if err == nil {
-			count <- n
+	turns, owned := h.turnsOf(st.SQL, params)
+	works, counts := make([]engineWork, len(turns)), make(chan int64, len(turns))
+	for i, part := range turns {
+		works[i] = func(ctx context.Context, db engine.Session) error {
+			n, err := h.updateAll(ctx, db, st.SQL, part)
+			c.sess.clearSchemaCache(st.SQL)
+			if err == nil {
+				counts <- n
+			}
+			return err
 		}
-		return err
-	})
-	if err != nil {
+	}
+	if err := c.sess.runStatement(ctx, c, st, owned, works...); err != nil {
 		return 0, err
 	}
-	return <-count, nil
+	var sum int64
+	for range turns {
+		if n := <-counts; n < 0 || sum < 0 {
+			sum = -1
+		} else {
+			sum += n
+		}
+	}
+	return sum, nil
 }
 
 func (h *handlers) updateAll(ctx context.Context, db engine.Session, sql string, params []arrow.RecordBatch) (int64, error) {

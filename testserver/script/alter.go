@@ -25,9 +25,7 @@ func (p *parser) addition(st *parsed) {
 // alterInSteps runs an ALTER TABLE in a transaction of its own, which is left as it is when one of the
 // steps fails or is cut.
 func (s *session) alterInSteps(ctx context.Context, st *parsed, row []any) error {
-	s.db.mu.Lock()
-	pause := s.db.pause
-	s.db.mu.Unlock()
+	pause := s.db.stepPause()
 	if err := s.Begin(ctx); err != nil {
 		return err
 	}

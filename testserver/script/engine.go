@@ -46,7 +46,7 @@ type Engine struct {
 	schemas   map[namespace]struct{}
 	answers   []answer
 	settings  map[string]serverSetting
-	pause     time.Duration // between the statements as which an ALTER TABLE is run
+	pause     time.Duration // see PauseBetweenSteps
 }
 
 // serverSetting is a setting of the whole server.
@@ -81,11 +81,17 @@ func (s *Engine) ServerSetting(name, value, byDefault string) {
 
 // PauseBetweenSteps has an ALTER TABLE take so long between the statements as which it is run outside
 // of transactions: the begin of one, the change, the commit. As on servers that run it so, one that fails
-// or is cut leaves the transaction open.
+// or is cut leaves the transaction open. An UPDATE takes so long before each row of its parameters.
 func (s *Engine) PauseBetweenSteps(pause time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pause = pause
+}
+
+func (s *Engine) stepPause() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pause
 }
 
 // changeSetting gives a setting of the whole server another value, nil its default. It reports

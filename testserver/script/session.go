@@ -132,7 +132,11 @@ func (s *session) updateRows(ctx context.Context, st *parsed, rows [][]any) (int
 	}
 	var sum int64
 	for _, row := range rows {
-		if err := ctx.Err(); err != nil {
+		err := ctx.Err()
+		if st.verb == "UPDATE" && row != nil && err == nil {
+			err = sleep(ctx, s.db.stepPause())
+		}
+		if err != nil {
 			return 0, s.abort(err)
 		}
 		n, err := s.updateRow(ctx, st, row)

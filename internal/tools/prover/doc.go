@@ -50,7 +50,7 @@
 // leaves a transaction open in its session; so does what a "limit" of the server's ends there, and what a
 // "prealter" prepares on servers that run it meanwhile. "rows" reads as QueryRow, CollectOneRow, CollectRows or a loop do
 // that is left early; "twin" makes two calls at once on one handle; "save", "back" and "free" are of savepoints
-// by name; "create", "replace" and "fill" are loads into a table that is new, replaced or temporary.
+// by name; "each" changes a row for each of its parameters, with a pause before each; "create", "replace" and "fill" are loads into a table that is new, replaced or temporary.
 //
 // Each row that is to be stored has a number of its own. At the end it must be
 // in the table once, not at all, or either, as the calls have told; and whoever looks sees what was told

@@ -95,7 +95,7 @@ type generator struct {
 // rare are the verbs of which a program has some more often than others: what goes wrong with a few together
 // is found where there are few.
 var rare = []string{
-	"execute", "args", "keep", "alter", "returned", "create", "replace", "fill", "bulk", "ingest", "feed", "burst", "batch", "read", "rows",
+	"execute", "args", "keep", "alter", "returned", "create", "replace", "fill", "bulk", "each", "ingest", "feed", "burst", "batch", "read", "rows",
 	"slow", "keepslow", "run", "run", "decoy", "prealter", "unprepare", "preread", "meta", "watch", "ping", "open", "save", "back", "clash", "aside",
 	"bad", "typo", "badalter", "set", "temp", "use", "option", "with", "panic", "twin", "closing", "begin", "commit", "reset", "idle", "resize",
 }
@@ -131,7 +131,7 @@ var rpcOf = map[string][]string{
 	"begin": {"BeginTransaction"}, "commit": {"EndTransaction"}, "rollback": {"EndTransaction"}, "close": {"EndTransaction", "CloseSession", "ClosePreparedStatement"},
 	"save": {"BeginSavepoint"}, "back": {"EndSavepoint"}, "free": {"EndSavepoint"},
 	"prepare": {"CreatePreparedStatement"}, "run": {"DoPut", "CreatePreparedStatement", "ClosePreparedStatement"}, "unprepare": {"ClosePreparedStatement"},
-	"insert": {"DoPut"}, "alter": {"DoPut"}, "clash": {"DoPut"}, "bulk": {"DoPut", "CreatePreparedStatement"}, "args": {"DoPut", "CreatePreparedStatement"},
+	"insert": {"DoPut"}, "alter": {"DoPut"}, "clash": {"DoPut"}, "bulk": {"DoPut", "CreatePreparedStatement"}, "each": {"DoPut", "CreatePreparedStatement"}, "args": {"DoPut", "CreatePreparedStatement"},
 	"ingest": {"DoPut"}, "create": {"DoPut"}, "replace": {"DoPut"}, "fill": {"DoPut"}, "set": {"DoPut"}, "temp": {"DoPut"}, "use": {"DoPut"},
 	"execute": {"DoPut", "DoGet"}, "returned": {"GetFlightInfo", "DoGet"}, "read": {"GetFlightInfo", "DoGet"}, "rows": {"GetFlightInfo", "DoGet"}, "open": {"GetFlightInfo", "DoGet"},
 	"slow": {"GetFlightInfo", "DoGet"}, "option": {"SetSessionOptions"}, "keep": {"DoPut"}, "feed": {"DoPut"}, "twin": {"DoPut"}, "unmake": {"DoPut"},
@@ -391,7 +391,7 @@ func (g *generator) stateless() step {
 		return g.deadline(step{verb: g.pick("insert", "execute", "args", "keep"), args: []string{g.key()}})
 	case 2:
 		n := int64(1 + g.IntN(3))
-		return g.deadline(step{verb: "bulk", args: []string{g.keys(n), strconv.FormatInt(n, 10)}})
+		return g.deadline(step{verb: g.pick("bulk", "each"), args: []string{g.keys(n), strconv.FormatInt(n, 10)}})
 	case 3, 4:
 		return g.deadline(g.read())
 	case 5:
@@ -469,7 +469,7 @@ func (g *generator) session() []step {
 		return []step{act("with", g.keys(2), g.pick("ok", "ok", "error", "panic", "result"))}
 	case 12, 28:
 		n := int64(1 + g.IntN(3))
-		return []step{act("bulk", g.keys(n), strconv.FormatInt(n, 10))}
+		return []step{act(g.pick("bulk", "each"), g.keys(n), strconv.FormatInt(n, 10))}
 	default:
 		return g.either(who)
 	}
@@ -562,7 +562,7 @@ func (g *generator) beside(who string) []step {
 	case 4:
 		steps = append(steps, cut(act(g.pick("insert", "clash"), g.key())))
 	case 5:
-		steps = append(steps, cut(act(g.pick("bulk", "ingest"), g.keys(3), "3")))
+		steps = append(steps, cut(act(g.pick("bulk", "ingest", "each"), g.keys(3), "3")))
 	case 6:
 		steps = append(steps, act("panic", g.key()))
 	default:
@@ -655,7 +655,7 @@ func (g *generator) either(who string) []step {
 		return []step{{who: who, verb: "look"}}
 	case 8:
 		n := int64(1 + g.IntN(3))
-		return []step{act("bulk", g.keys(n), strconv.FormatInt(n, 10))}
+		return []step{act(g.pick("bulk", "each"), g.keys(n), strconv.FormatInt(n, 10))}
 	default:
 		s := g.read()
 		s.who = who

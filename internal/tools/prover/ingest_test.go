@@ -29,6 +29,9 @@ func created(first int64) string { return fmt.Sprintf("created_%d", first) }
 // altered is the table to which a step adds a column.
 func (w *world) altered(key int64) string { return fmt.Sprintf("%s.altered_%d", w.home, key) }
 
+// eachOf is the table of an "each", with a row for each of its own, negated.
+func (w *world) eachOf(key int64) string { return fmt.Sprintf("%s.each_%d", w.home, key) }
+
 // fill loads a temporary table.
 func (w *world) fill(s step, a *actor) {
 	a.note("temp")
@@ -81,6 +84,8 @@ func (w *world) elsewhere(count map[int64]int) {
 		switch s.verb {
 		case "alter", "prealter":
 			tables = []string{w.altered(s.num(0))}
+		case "each":
+			tables = []string{w.eachOf(s.num(0))}
 		case "create":
 			tables = []string{"memory.main." + created(s.num(0))}
 			if w.home != "memory.main" {

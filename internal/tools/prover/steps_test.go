@@ -81,7 +81,7 @@ func (w *world) doPool(s step) {
 		if err := w.pool.Resize(w.program.max); err != nil {
 			w.breaks("error for no reason in "+s.verb, "%q: %v", s, err)
 		}
-	case "bulk", "ingest":
+	case "bulk", "each", "ingest":
 		w.insert(s, nil, w.pool, s.num(0), s.num(1))
 	case "burst":
 		w.burst(s)
@@ -139,7 +139,7 @@ func (w *world) doSession(s step, a *actor) {
 		w.fill(s, a)
 	case "twin":
 		w.twin(s, a)
-	case "bulk", "ingest":
+	case "bulk", "each", "ingest":
 		w.insert(s, a, a.handle, s.num(0), s.num(1))
 	case "batch":
 		w.batch(s, a, a.handle)
@@ -257,7 +257,7 @@ func (w *world) mayLack(verb string) bool {
 // an option, a ping or the closing of a prepared statement leaves it to the server.
 func isStatement(verb string) bool {
 	switch verb {
-	case "insert", "execute", "args", "keep", "alter", "returned", "bulk", "ingest", "create", "replace", "fill", "feed", "panic", "run",
+	case "insert", "execute", "args", "keep", "alter", "returned", "bulk", "each", "ingest", "create", "replace", "fill", "feed", "panic", "run",
 		"read", "rows", "slow", "keepslow", "watch", "clash", "aside", "set", "temp", "use", "unmake", "setall", "setown", "resetall", "resetown", "twin":
 		return true
 	default:
@@ -268,8 +268,11 @@ func isStatement(verb string) bool {
 // insert stores n rows from first on.
 func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 	since := w.now()
-	if s.verb == "bulk" || s.verb == "args" {
+	switch s.verb {
+	case "bulk", "args":
 		w.bound++
+	case "each":
+		w.bound += int(n)
 	}
 	sql := fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first)
 	switch s.verb {
@@ -298,6 +301,10 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 			rows := batch(first, n)
 			defer rows.Release()
 			_, err = q.UpdateWithRecordBatch(ctx, "INSERT INTO "+w.table+" VALUES (?)", rows)
+		case "each":
+			rows := columns(first, n, 1, -1)
+			defer rows.Release()
+			_, err = q.UpdateWithRecordBatch(ctx, "UPDATE "+w.eachOf(first)+" SET k = ? WHERE k = ?", rows)
 		case "args":
 			_, err = q.Update(ctx, "INSERT INTO "+w.table+" VALUES (?)", first)
 		case "keep":
@@ -307,7 +314,7 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 		}
 		return err
 	})
-	inBulk := s.verb == "bulk" || s.verb == "ingest" || s.verb == "create" || s.verb == "args"
+	inBulk := s.verb == "bulk" || s.verb == "each" || s.verb == "ingest" || s.verb == "create" || s.verb == "args"
 	if (s.verb == "bulk" || s.verb == "args") && a != nil {
 		a.noteBound(w)
 	}
@@ -392,7 +399,7 @@ func (a *actor) note(what string) {
 
 // record notes what a call said of the rows that it was to store.
 func (w *world) record(s step, a *actor, first, n int64, err error) {
-	elsewhere := s.verb == "alter" || s.verb == "create"
+	elsewhere := s.verb == "alter" || s.verb == "create" || s.verb == "each"
 	for k := first; k < first+n; k++ {
 		if w.tokens[k] != nil {
 			return // the same number twice: not this test's

@@ -208,6 +208,12 @@ func newWorld(t *testing.T, p program) (*world, error) {
 			w.admin("CREATE TABLE IF NOT EXISTS " + w.altered(s.num(0)) + " (k BIGINT)")
 			w.admin("INSERT INTO " + w.altered(s.num(0)) + " VALUES (0)")
 		}
+		if s.verb == "each" {
+			w.admin("CREATE TABLE IF NOT EXISTS " + w.eachOf(s.num(0)) + " (k BIGINT)")
+			for k := s.num(0); k < s.num(0)+s.num(1); k++ {
+				w.admin(fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.eachOf(s.num(0)), -k))
+			}
+		}
 	}
 	w.db.PauseBetweenSteps(stepPause)
 	w.admin("CREATE TABLE " + w.hot + " (v BIGINT)")
@@ -317,12 +323,21 @@ func numbers(b arrow.RecordBatch) [][]int64 {
 }
 
 // batch is one column of numbers from first on.
-func batch(first, n int64) arrow.RecordBatch {
-	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "1", Type: arrow.PrimitiveTypes.Int64}}, nil))
+func batch(first, n int64) arrow.RecordBatch { return columns(first, n, 1) }
+
+// columns are rows of numbers from first on, each multiplied by the factor of its column.
+func columns(first, n int64, factors ...int64) arrow.RecordBatch {
+	var fields []arrow.Field
+	for i := range factors {
+		fields = append(fields, arrow.Field{Name: strconv.Itoa(i + 1), Type: arrow.PrimitiveTypes.Int64})
+	}
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, nil))
 	defer b.Release()
-	col, _ := b.Field(0).(*array.Int64Builder)
-	for i := range n {
-		col.Append(first + i)
+	for c, factor := range factors {
+		col, _ := b.Field(c).(*array.Int64Builder)
+		for i := range n {
+			col.Append(factor * (first + i))
+		}
 	}
 	return b.NewRecordBatch()
 }

@@ -1,0 +1,33 @@
+package session
+
+import "github.com/flightpool/flightpool/internal/sqlscan"
+
+// callMode says what becomes of a call's RPC when the caller's context ends. The caller
+// itself returns at once under every mode. A statement is cancelled unless the caller
+// has said otherwise. What is brief, and whose late answer can be undone, is waited
+// for. A COMMIT is never cut, since nobody would know then whether it is stored.
+type callMode uint8
+
+const (
+	// Begin, Rollback, savepoints, SetOption and the preparing of a statement are
+	// finishWithinBudget; Commit, and what has NoCancel, are finishWhenLeft.
+	cancelWhenLeft     callMode = iota // it is ended, and the statement cancelled on the server
+	cancelAfterBudget                  // the same, when the cancel budget is over: see changeMode
+	finishWithinBudget                 // it goes on in the background, for the cancel budget at most
+	finishWhenLeft                     // it goes on in the background until it has ended
+)
+
+// cancels reports whether a call that its caller has left is cancelled in the end.
+func (m callMode) cancels() bool { return m <= cancelAfterBudget }
+
+// changeMode is the mode of a statement. In a transaction of a server that runs statements in whatever is open, a
+// ROLLBACK ends no change that is several to it (see checkFree). An update of that kind has the cancel budget for
+// its answer, behind which a ROLLBACK is safe. Without one the rows that the transaction has changed would be
+// kept from everybody until the server forgets the session.
+func (s *SessionHandle) changeMode(opts QueryOptions, script sqlscan.Script, params parameters) callMode {
+	several := params.severalRows() || !script.Atomic()
+	if opts.asUpdate && several && s.txState().phase == txOpen && s.acceptsUnknownTx() {
+		return cancelAfterBudget
+	}
+	return cancelWhenLeft
+}
