@@ -2,6 +2,7 @@ package reservoir_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -150,6 +151,70 @@ func TestAHookThatPanicsOrEndsItsGoroutineLosesNothing(t *testing.T) {
 				require.Equal(t, called.Load(), r.Stats().HookFailures, "each is counted")
 			})
 		})
+	}
+}
+
+// A lethalContext does not return from Err once it is to end.
+type lethalContext struct {
+	context.Context
+	done chan struct{}
+	ends *atomic.Bool
+	end  func()
+}
+
+func (c lethalContext) Done() <-chan struct{} { return c.done }
+
+func (c lethalContext) Err() error {
+	if c.ends.Load() {
+		c.end()
+	}
+	return nil
+}
+
+// Whoever counts those who wait by the hooks counts right also where the caller's goroutine
+// has ended, which leaves nothing behind.
+func TestTheEndOfEveryWaitIsTold(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("ouch") }, "goexit": runtime.Goexit} {
+		for _, served := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, served %v", name, served), func(t *testing.T) {
+				bubble(t, func(t *testing.T, f *fake) {
+					var waiting, ended atomic.Int64
+					r := f.pool(t, func(c *config) {
+						c.MaxSize = 1
+						c.Hooks.WaitStart = func() { waiting.Add(1) }
+						c.Hooks.WaitEnd = func(_ time.Duration, err error) {
+							waiting.Add(-1)
+							if err != nil {
+								ended.Add(1)
+							}
+						}
+					})
+					held := acquire(t, r) // which waits, too
+					ctx := lethalContext{t.Context(), make(chan struct{}), new(atomic.Bool), end}
+					go func() {
+						defer func() { _ = recover() }()
+						_, _ = r.Acquire(ctx)
+					}()
+					synctest.Wait()
+					require.EqualValues(t, 1, waiting.Load())
+					ctx.ends.Store(true)
+					if served {
+						release(t, held)
+					} else {
+						close(ctx.done)
+					}
+					synctest.Wait()
+					assert.Zero(t, waiting.Load(), "nobody waits")
+					assert.EqualValues(t, 1, ended.Load(), "without a connection")
+					assert.Zero(t, r.Stats().Waiting)
+					if !served {
+						release(t, held)
+					}
+					require.Zero(t, r.Stats().InUse)
+					shut(t, r)
+				})
+			})
+		}
 	}
 }
 

@@ -98,7 +98,14 @@ func (r *Reservoir[C]) handleCheckDue(e *entry[C], now int64, fx *effects[C]) {
 			r.mu.slowChecks++
 		}
 	}
-	if c := r.counts(); took >= max(abandonCheckAfter, 4*r.mu.openTime) && c.uncheckedWaiters() > c.opening && c.room() == 0 && e.cancelCheck != nil {
+	if c := r.counts(); took >= max(abandonCheckAfter, 4*r.mu.openTime) && c.uncheckedWaiters() > c.opening && c.room() == 0 {
+		e.endCheck(fx)
+	}
+}
+
+// endCheck ends the check or the reset of an entry, if that has begun. The caller holds mu.
+func (e *entry[C]) endCheck(fx *effects[C]) {
+	if e.cancelCheck != nil {
 		fx.afterUnlock(e.cancelCheck)
 		e.cancelCheck = nil
 	}
@@ -107,11 +114,15 @@ func (r *Reservoir[C]) handleCheckDue(e *entry[C], now int64, fx *effects[C]) {
 // check calls Check, on its own goroutine.
 func (r *Reservoir[C]) check(e *entry[C]) {
 	defer r.taskDone()
-	ctx, cancel := r.bounded(r.cfg.CheckTimeout)
+	ctx, cancel := bounded(r.ctx, r.cfg.CheckTimeout)
 	defer cancel()
 	r.mu.Lock()
 	e.cancelCheck = cancel
+	recalled := e.recalled
 	r.mu.Unlock()
+	if recalled { // before the check had a context
+		cancel()
+	}
 	began := r.clock.exact()
 	err := callback.Isolate(who, func() error { return r.cfg.Check(ctx, e.value) })
 	r.checkDone(e, err)

@@ -177,7 +177,7 @@ func (r *Reservoir[C]) closeBatch() bool {
 }
 
 // reclaimLoans takes back every loan of these generations that is still out, and ends the
-// checks of such connections. None of them is added meanwhile, and the last entry takes the
+// checks and resets of such connections, which are closed then. None of them is added meanwhile, and the last entry takes the
 // place of one that leaves: from the back none is missed.
 func (r *Reservoir[C]) reclaimLoans(upTo uint64, reason Reason, cause error) (forced int) {
 	for at := never; at > 0; {
@@ -191,9 +191,9 @@ func (r *Reservoir[C]) reclaimLoans(upTo uint64, reason Reason, cause error) (fo
 			case e.state == loaned:
 				r.retire(e, reason, cause, &fx)
 				forced++
-			case e.state == checking && e.cancelCheck != nil:
-				fx.afterUnlock(e.cancelCheck)
-				e.cancelCheck = nil
+			case e.state == checking, e.state == resetting:
+				e.recalled = true
+				e.endCheck(&fx)
 			}
 		}
 		r.reconcile(&fx)

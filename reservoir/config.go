@@ -34,7 +34,7 @@ type Config[C any] struct {
 	Check func(ctx context.Context, c C) error
 
 	// Reset makes a returned connection as good as new. It runs inside Loan.Release, on
-	// a context that ends after CheckTimeout; an error closes the connection. Release
+	// a context that ends after CheckTimeout, or by the force of Recall; an error closes the connection. Release
 	// waits for it, so it has to return soon after its context has ended; CheckOne and
 	// Reservoir.Close do not. Optional.
 	Reset func(ctx context.Context, c C) error

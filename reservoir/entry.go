@@ -43,7 +43,8 @@ type entry[C any] struct {
 
 	keepalive   bool   // its check is one for CheckInterval, not for a waiter
 	slow        bool   // its check takes so long that no waiter counts on it
-	cancelCheck func() // ends its check
+	cancelCheck func() // ends its check, or its reset
+	recalled    bool   // by force: its check ends at once. It is of an older generation, and closed next
 
 	lifetime      lifetime
 	fastPathUntil int64 // until then its age needs no thought

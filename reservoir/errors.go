@@ -27,6 +27,7 @@ var (
 	errFailFast       = errors.New("all connections are taken and the policy is FailFast")
 	errQueueFull      = errors.New("MaxWaiters callers wait already")
 	errLeft           = errors.New("the caller's context has ended")
+	errCallerGone     = errors.New("reservoir: a method of the caller's context, or a hook, has ended the caller's goroutine")
 	errNoReason       = errors.New("the owner has failed all callers without a reason")
 )
 

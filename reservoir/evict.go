@@ -58,8 +58,8 @@ func (r *Reservoir[C]) Reset() { r.replaceAll() }
 
 // Recall is Reset where the permissions of Admit are taken back. It returns what closes
 // those of the connections that are still on loan, under their borrowers, whose Release
-// gives ErrReleased then, tells how many, and ends the checks of others. Those that were
-// opened since are not touched.
+// gives ErrReleased then, tells how many, and ends the checks and resets of others. Those
+// that were opened since are not touched.
 func (r *Reservoir[C]) Recall() (force func(cause error) int) {
 	last := r.replaceAll()
 	return func(cause error) int { return r.reclaimLoans(last, Outdated, cause) }

@@ -26,7 +26,8 @@ type Hooks struct {
 
 	// WaitStart: a caller joined the queue.
 	WaitStart func()
-	// WaitEnd: a caller left the queue, with a connection when err is nil.
+	// WaitEnd: a caller left the queue, with a connection when err is nil. It is told
+	// of every wait, also where the caller's goroutine has ended or panics.
 	WaitEnd func(waited time.Duration, err error)
 	// Acquired: a caller got a connection; waited is 0 when one was idle.
 	Acquired func(waited time.Duration)

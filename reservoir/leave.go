@@ -65,6 +65,11 @@ func (l *leavers[C]) push(w *waiter[C]) *waiter[C] {
 
 // dropWaiter ends the wait of a caller who takes no result.
 func (r *Reservoir[C]) dropWaiter(w *waiter[C], woken bool) {
+	defer func() { // Reset, too, may end the goroutine
+		if !w.endTold {
+			_, _ = r.endWait(w, Loan[C]{}, time.Duration(r.clock.exact()-w.since), errCallerGone)
+		}
+	}()
 	if !woken {
 		if r.leaveQueue(w, canceled) {
 			r.leavers.canceled.Add(1)
@@ -154,8 +159,8 @@ func (r *Reservoir[C]) takeSnapshot() {
 }
 
 // endWaitOfLeaver ends the wait of a caller who has left, since its ctx has ended.
-func (r *Reservoir[C]) endWaitOfLeaver(err error, how waitOutcome, since int64) (Loan[C], error) {
-	waited := time.Duration(r.clock.exact() - since)
+func (r *Reservoir[C]) endWaitOfLeaver(w *waiter[C], err error, how waitOutcome) (Loan[C], error) {
+	waited := time.Duration(r.clock.exact() - w.since)
 	if how == timedOut {
 		r.leavers.timeouts.Add(1)
 		err = newExhaustedError(err, &r.leavers.latestSnapshot.Load().ExhaustedError, waited)
@@ -163,7 +168,7 @@ func (r *Reservoir[C]) endWaitOfLeaver(err error, how waitOutcome, since int64) 
 		r.leavers.canceled.Add(1)
 		err = &waitEndedError{waited, err}
 	}
-	return r.endWait(Loan[C]{}, waited, err)
+	return r.endWait(w, Loan[C]{}, waited, err)
 }
 
 // hasSnapshotSince says whether there is a snapshot from that time or later.

@@ -1,6 +1,7 @@
 package reservoir
 
 import (
+	"context"
 	"runtime"
 	"time"
 
@@ -192,6 +193,8 @@ func (r *Reservoir[C]) endUse(e *entry[C]) (held time.Duration) {
 func (r *Reservoir[C]) releaseWithReset(l Loan[C]) error {
 	var fx effects[C]
 	e := l.entry
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
 	r.mu.Lock()
 	if !r.isOut(l) {
 		r.mu.Unlock()
@@ -204,29 +207,30 @@ func (r *Reservoir[C]) releaseWithReset(l Loan[C]) error {
 		r.reconcile(&fx)
 	} else {
 		r.move(e, resetting)
+		e.cancelCheck = cancel
 	}
 	r.unlock(&fx)
 	defer r.callReleased(held) // Reset may end the goroutine
 	if !unfit {
-		r.reset(e)
+		r.reset(ctx, e)
 	}
 	return nil
 }
 
 // reset runs Reset and Check as configured.
-func (r *Reservoir[C]) reset(e *entry[C]) {
+func (r *Reservoir[C]) reset(ctx context.Context, e *entry[C]) {
 	failed := Discarded
 	callback.Guard(who, func() error {
 		if r.cfg.Reset != nil {
-			ctx, cancel := r.bounded(r.cfg.CheckTimeout)
+			limited, cancel := bounded(ctx, r.cfg.CheckTimeout)
 			defer cancel()
-			if err := r.cfg.Reset(ctx, e.value); err != nil {
+			if err := r.cfg.Reset(limited, e.value); err != nil {
 				return err
 			}
 		}
 		if r.cfg.CheckOnRelease {
 			failed = Unhealthy
-			return r.checkHere(r.ctx, e.value)
+			return r.checkHere(ctx, e.value)
 		}
 		return nil
 	}, func(err error) { r.resetDone(e, failed, err) })
@@ -236,6 +240,7 @@ func (r *Reservoir[C]) reset(e *entry[C]) {
 func (r *Reservoir[C]) resetDone(e *entry[C], failed Reason, err error) {
 	var fx effects[C]
 	r.mu.Lock()
+	e.cancelCheck = nil
 	if err != nil {
 		r.retire(e, failed, err, &fx)
 	} else {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/reservoir"
@@ -207,6 +208,37 @@ func TestRecallEndsLoansByForceAndNothingThatWasOpenedSince(t *testing.T) {
 		shut(t, r)
 		require.Zero(t, force(nil), "after Close")
 	})
+}
+
+// What Release runs may take longer than permissions that are taken back allow a
+// connection, as a check may.
+func TestRecallEndsWhatAReleaseRunsByForce(t *testing.T) {
+	hang := func(ctx context.Context, _ *conn) error { <-ctx.Done(); return ctx.Err() }
+	for name, set := range map[string]func(c *config){
+		"reset": func(c *config) { c.Reset = hang },
+		"check": func(c *config) { c.Check, c.CheckInterval, c.CheckOnRelease = hang, -1, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fake) {
+				r := f.pool(t, func(c *config) {
+					c.MaxSize, c.CheckTimeout = 1, time.Hour
+					set(c)
+				})
+				l := acquire(t, r)
+				released := make(chan error, 1)
+				go func() { released <- l.Release() }()
+				synctest.Wait()
+				force := r.Recall()
+				time.Sleep(10 * time.Second)
+				require.False(t, l.Value().closed.Load(), "it is being made as good as new")
+				assert.Zero(t, force(errors.New("revoked")), "no loan")
+				synctest.Wait()
+				assert.True(t, l.Value().closed.Load())
+				require.NoError(t, <-released)
+				shut(t, r)
+			})
+		})
+	}
 }
 
 // A check may take longer than permissions that are taken back allow a connection.

@@ -43,7 +43,7 @@ func (r *Reservoir[C]) open(e *entry[C]) {
 
 // callOpen calls Open.
 func (r *Reservoir[C]) callOpen(e *entry[C]) error {
-	ctx, cancel := r.bounded(r.cfg.OpenTimeout)
+	ctx, cancel := bounded(r.ctx, r.cfg.OpenTimeout)
 	defer cancel()
 	return callback.Isolate(who, func() (err error) { e.value, err = r.cfg.Open(ctx); return err })
 }

@@ -132,6 +132,8 @@ type world struct {
 	more  *rand.Rand // of the program, too
 	large bool       // there are so many connections and callers that all is done in batches
 	ready []*readyCall
+
+	wide *wide // nil: the program is one of before there were wide ones
 }
 
 var errProve = errors.New("refused")
@@ -140,6 +142,9 @@ func proveProgram(t *testing.T, seed uint64) (ops int, wrong string) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{random: rand.New(rand.NewPCG(seed, 1)), dice: rand.New(rand.NewPCG(seed, 2)), more: rand.New(rand.NewPCG(seed, 3)), remains: rand.New(rand.NewPCG(seed, 4))}
 		w.large, w.account.began = w.more.IntN(6) == 0, time.Now()
+		if seed%3 == 2 { // the others are what they were
+			w.wide = &wide{random: rand.New(rand.NewPCG(seed, 5)), dice: rand.New(rand.NewPCG(seed, 6))}
+		}
 		w.run(t.Context())
 		ops, wrong = w.ops, w.wrong
 		if wrong != "" {
@@ -201,7 +206,7 @@ func (w *world) act(ctx context.Context) error {
 func (w *world) open(ctx context.Context) (*provenConn, error) {
 	w.account.opens.Add(1)
 	if err := w.act(ctx); err != nil {
-		return nil, w.perhapsStillClosing(err)
+		return nil, w.perhapsPermanent(w.perhapsStillClosing(err))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -268,7 +273,7 @@ func (w *world) check(ctx context.Context, c *provenConn) error {
 }
 
 func (w *world) reset(ctx context.Context, c *provenConn) error {
-	takenBack := w.ending.Load() && w.checkedOne.Load() // a forced Close may take it from CheckOne, which is a borrower
+	takenBack := (w.ending.Load() || w.wide.hasForced()) && w.checkedOne.Load() // force may take it from CheckOne, which is a borrower
 	if c.closed.Load() && !takenBack || c.owner.Load() > 0 {
 		w.failf("%d is checked although closed (%v) or lent to %d", c.id, c.closed.Load(), c.owner.Load())
 	}
@@ -329,6 +334,7 @@ func (w *world) config(all bool) Config[*provenConn] {
 		c.MaxConcurrentOpens = 1 + w.more.IntN(150)
 		c.MaxWaiters = 0
 	}
+	w.wide.ages(&c)
 	if !all {
 		return c
 	}
@@ -407,6 +413,10 @@ type note struct {
 func (w *world) note(format string, args ...any) { w.log = append(w.log, note{format, args}) }
 
 func (w *world) step(ctx context.Context) {
+	if w.wide != nil && w.wide.random.IntN(8) == 0 {
+		w.wideStep(ctx)
+		return
+	}
 	switch n := w.random.IntN(100); {
 	case n < 30:
 		w.arrivals++
@@ -530,7 +540,7 @@ func (w *world) lent(l Loan[*provenConn]) {
 	w.r.mu.Lock()
 	defer w.r.mu.Unlock()
 	switch {
-	case w.r.mu.closed: // Close may have taken it back already
+	case w.r.mu.closed, !w.r.isOut(l): // Close, or force, may have taken it back already
 	case c.closed.Load():
 		w.failf("%d was lent closed", c.id)
 	case c.owner.Swap(int64(l.number)) != 0:
@@ -561,6 +571,11 @@ func (w *world) giveBack(n int) {
 		return
 	}
 	w.note("release %d", l.Value().id)
+	if w.wide != nil && w.wide.random.IntN(3) == 0 {
+		w.over = w.over[:len(w.over)-1] // it is not over yet
+		w.releaseBehind(l)
+		return
+	}
 	released := make(chan error, 1)
 	go func() { // Reset may end the goroutine
 		defer close(released)
@@ -589,7 +604,9 @@ func (w *world) compare() {
 		c.cancel()
 		if c.err == nil {
 			served = max(served, c.arrival)
-			w.loans = append(w.loans, c.loan)
+			if w.wide == nil || w.isOut(c.loan) {
+				w.loans = append(w.loans, c.loan)
+			}
 		}
 	}
 	w.callers = rest
@@ -688,7 +705,7 @@ func (w *world) naive() string {
 	case m.superseded > m.stale:
 		return fmt.Sprintf("%d superseded of %d", m.superseded, m.stale)
 	}
-	proofs := int(w.proving.Load()) - (m.waiters.n - len(w.callers)) // those that have a connection
+	proofs := int(w.proving.Load()) - (m.waiters.n - len(w.callers) - w.strangersWaiting()) // those that have a connection
 	if m.tasks != m.count[opening]+m.count[checking]+m.count[closing]+proofs {
 		return fmt.Sprintf("%d tasks, %v and %d proofs", m.tasks, m.count, proofs)
 	}
@@ -732,7 +749,7 @@ func (w *world) missing(now int64) string {
 			young++
 		}
 	}
-	inNeed := max(0, len(w.callers)-waitedFor) // callers for whom nothing is on its way
+	inNeed := max(0, len(w.callers)+w.strangersWaiting()-waitedFor) // callers for whom nothing is on its way
 	without := max(0, old-min(m.superseded, young))
 	spares := max(0, m.minIdle-spare)
 	for _, t := range m.readyWaits {
@@ -785,6 +802,7 @@ func (w *world) end(ctx context.Context) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- w.r.Close(closing) }()
+	w.besideClose(ctx)
 	if w.random.IntN(2) == 0 {
 		for len(w.loans) > 0 {
 			w.giveBackLate()

@@ -125,12 +125,12 @@ func New[C any](cfg Config[C]) (*Reservoir[C], error) {
 // that caused their opening.
 func detached() context.Context { return context.Background() }
 
-// bounded is the reservoir's context with a time limit; 0 is none.
-func (r *Reservoir[C]) bounded(limit time.Duration) (context.Context, context.CancelFunc) {
+// bounded is a context of the reservoir's with a time limit; 0 is none.
+func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if limit <= 0 {
-		return context.WithCancel(r.ctx)
+		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(r.ctx, limit)
+	return context.WithTimeout(ctx, limit)
 }
 
 // A clock tells the time in nanoseconds since its start. Reading the system's

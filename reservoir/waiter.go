@@ -39,6 +39,8 @@ type waiter[C any] struct {
 	// caller, who leaves.
 	status atomic.Uint32
 
+	endTold bool // the end of the wait was told; the caller's own
+
 	leftByTimeout bool // it has left because its time is over,
 	needsSnapshot bool // and waits for a snapshot of the reservoir
 
@@ -79,7 +81,7 @@ func (r *Reservoir[C]) enqueue(w *waiter[C]) {
 // recycle keeps a waiter for reuse. Its caller did not wait, or was woken, and did
 // not leave: one that has left may still be in the list of leavers.
 func (r *Reservoir[C]) recycle(w *waiter[C]) {
-	w.done, w.err, w.exhausted, w.loan = nil, nil, nil, Loan[C]{}
+	w.done, w.err, w.exhausted, w.loan, w.endTold = nil, nil, nil, Loan[C]{}, false
 	r.freeWaiters.Put(w)
 }
 
@@ -231,7 +233,7 @@ func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error)
 			err := contextError(ctx)
 			if how := waitOutcomeOf(err); r.leaveQueue(w, how) {
 				ended = true
-				return r.endWaitOfLeaver(err, how, w.since)
+				return r.endWaitOfLeaver(w, err, how)
 			}
 			<-w.ready
 		}
@@ -268,11 +270,12 @@ func (r *Reservoir[C]) takeResult(ctx context.Context, w *waiter[C]) (Loan[C], e
 	} else {
 		err = waitError(err, how, state, waited)
 	}
-	return r.endWait(loan, waited, err)
+	return r.endWait(w, loan, waited, err)
 }
 
-// endWait ends every wait, on the caller's goroutine.
-func (r *Reservoir[C]) endWait(loan Loan[C], waited time.Duration, err error) (Loan[C], error) {
+// endWait ends every wait, once, on the caller's goroutine.
+func (r *Reservoir[C]) endWait(w *waiter[C], loan Loan[C], waited time.Duration, err error) (Loan[C], error) {
+	w.endTold = true
 	r.waitTime.Add(int64(waited))
 	if end := r.cfg.Hooks.WaitEnd; end != nil {
 		r.callHookInline(func() { end(waited, err) })
