@@ -164,8 +164,8 @@ type Config struct {
 	// by itself is sent twice. Borrowers see none of them. A session that leaves
 	// anything to undo, a call that is cut, or the first run of ResetSQL's statements has them closed; they end
 	// with their connection, and none is kept that was prepared beside a session that has changed a setting. Not with
-	// DisableRetry or ResetNone. A server that answers parameters with another handle, and
-	// other backends than the pool's own, keep none.
+	// DisableRetry or ResetNone. A server that answers parameters with another handle,
+	// other backends than the pool's own, and values of a Layer that cannot be compared, keep none.
 	StatementCache int
 
 	// LeakAfter reports results and sessions that are out for longer, once,

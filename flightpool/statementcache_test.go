@@ -48,6 +48,27 @@ func (r *rig) rowsOf(sql string, args ...any) int {
 
 func (r *rig) openOnServer() int { synctest.Wait(); return r.srv.Ledger().Snapshot().Prepared }
 
+// Nothing is kept for connections that cannot be told from others, such as the values of a Layer. They
+// are closed, and their sessions reset, all the same.
+func TestNoStatementIsKeptForConnectionsThatCannotBeTold(t *testing.T) {
+	layer := &valueLayer{}
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1, StatementCache: 2, Layer: layer, OnReturn: ResetSQL("SELECT 2")}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		r.exec("INSERT INTO t VALUES (1), (2)")
+		for range 2 {
+			require.Equal(r, 1, r.rowsOf(ofTable, 1))
+		}
+		s := r.session()
+		_, err := s.Update(r.Context(), "SET a = 1")
+		require.NoError(r, err)
+		require.NoError(r, s.Close())
+		require.Zero(r, r.openOnServer())
+		require.EqualValues(r, 1, r.pool.Stats().Opens)
+		require.NoError(r, r.pool.Close(r.Context()))
+		require.Equal(r, 1, layer.closed)
+	})
+}
+
 func TestAStatementIsKeptForLaterCalls(t *testing.T) {
 	keeping(t, testserver.Strict(), func(r *rig, prepared func() int) {
 		for _, arg := range []int{1, 7, 2} {

@@ -38,7 +38,7 @@ type keptProof struct {
 	provenAt atomic.Pointer[time.Time] // when the last proof was sent that has held
 }
 
-// canBeKept reports whether a connection can be told from others: Kept knows it by itself.
+// canBeKept reports whether a connection can be told from others: Kept and Statements know it by itself.
 // One that is a value with a function or a slice in it cannot.
 func canBeKept(c backend.Conn) bool { return reflect.ValueOf(c).Comparable() }
 

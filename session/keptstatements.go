@@ -28,7 +28,8 @@ import (
 // INVARIANT: none was prepared while a session was out that has changed a setting, which may be one
 // of the whole server: servers plan a statement by them, and the plan stays when they are put back.
 //
-// A nil *Statements keeps none.
+// A nil *Statements keeps none, and none are kept for a connection that cannot be told from
+// others (canBeKept).
 type Statements struct {
 	size   int
 	byConn sync.Map // backend.Conn to *connStatements
@@ -58,7 +59,7 @@ func NewStatements(size int) *Statements { return &Statements{size: size} }
 
 // Forget is for a connection that is being closed, with which its statements end.
 func (k *Statements) Forget(c backend.Conn) {
-	if k != nil {
+	if k != nil && canBeKept(c) {
 		k.byConn.Delete(c)
 		k.resets.Delete(c)
 	}
@@ -67,7 +68,7 @@ func (k *Statements) Forget(c backend.Conn) {
 // firstReset reports whether a connection's session is about to be reset by statements of the owner's
 // for the first time, behind which texts may mean something else than when it was opened.
 func (k *Statements) firstReset(c backend.Conn, mode resetMode) bool {
-	if k == nil || mode != resetSQL {
+	if k == nil || mode != resetSQL || !canBeKept(c) {
 		return false
 	}
 	_, again := k.resets.LoadOrStore(c, struct{}{})
@@ -140,7 +141,7 @@ func mayLeaveHandle(e *backend.Error) bool {
 
 // closeKept closes all statements that are kept for the connection.
 func (s *SessionHandle) closeKept(ctx context.Context) error {
-	if s.policy.Statements == nil {
+	if s.policy.Statements == nil || !canBeKept(s.conn) {
 		return nil
 	}
 	found, ok := s.policy.Statements.byConn.LoadAndDelete(s.conn)
@@ -162,7 +163,7 @@ func (s *SessionHandle) closeKept(ctx context.Context) error {
 // an earlier call could stand.
 func (s *SessionHandle) mayKeepStatement(ctx context.Context, opts QueryOptions, script sqlscan.Script, params parameters) bool {
 	return s.policy.Statements != nil && s.stateless && script.PlainRead() && opts.Retry != RetryNever && len(opts.Headers) == 0 && !sendsHeaders(ctx) &&
-		(params.batch == nil || params.batch.NumRows() > 0 && params.batch.NumCols() > 0)
+		(params.batch == nil || params.batch.NumRows() > 0 && params.batch.NumCols() > 0) && canBeKept(s.conn)
 }
 
 // sendsHeaders reports whether ctx has outgoing metadata, which may tell the server what a text
