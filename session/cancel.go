@@ -256,7 +256,7 @@ func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 func (st *cancellation) mayLeaveTx() bool {
 	c := st.call
 	outside := st.tx.phase == txNone || st.s.acceptsUnknownTx()
-	return outside && c.statement && c.stepBegun.Load() && c.script.MayLeaveTx()
+	return outside && c.stepBegun.Load() && (c.statement && c.script.MayLeaveTx() || c.preparesSteps.Load())
 }
 
 // rollbackReason is the error that later statements of the transaction report.

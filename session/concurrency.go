@@ -33,7 +33,8 @@ func (c *call) answerShowsEnd() bool {
 // parameters, and takes what else the session was sent in between.
 func (c *call) mayBeInterleaved() bool {
 	l, ok := c.s.conn.(backend.StatementOrderer)
-	return ok && l.StatementOrder() != nil && c.statement && (c.manyExecutions || !c.script.Atomic())
+	several := c.statement && (c.manyExecutions || !c.script.Atomic()) || c.preparesSteps.Load()
+	return several && ok && l.StatementOrder() != nil
 }
 
 // learnOrder finds out, before the RPC of a call that its caller has left is
@@ -97,8 +98,8 @@ type probeWait struct {
 // control probe that needs less than half of that time shows a difference. It answers
 // what that probe has found, which is more than the one before.
 //
-// INVARIANT: no server is taken for one that runs statements one at a time on which a statement can have the rows of
-// another. Such a one keeps the results of a session in one queue, from which each takes the first: what a
+// INVARIANT: where the probe is SELECT 1 or VALUES 1, no server is taken for one that runs statements one at a time on
+// which a statement can have the rows of another. Such a one keeps the results of a session in one queue, from which each takes the first: what a
 // statement that was cut has left there is the result of the next, and so on for as long as the session lasts.
 func (st *cancellation) recordWait(ctx context.Context) (cancel.Outcome, error) {
 	began := time.Now()

@@ -40,7 +40,9 @@ type keptProof struct {
 
 // canBeKept reports whether a connection can be told from others: Kept and Statements know it by itself.
 // One that is a value with a function or a slice in it cannot.
-func canBeKept(c backend.Conn) bool { return reflect.ValueOf(c).Comparable() }
+func canBeKept(c backend.Conn) bool {
+	return reflect.TypeOf(c).Kind() == reflect.Pointer || reflect.ValueOf(c).Comparable() // which allocates
+}
 
 // Forget is for a connection that is being closed.
 func (k *Kept) Forget(c backend.Conn) {

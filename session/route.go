@@ -100,6 +100,9 @@ func (c *call) requireSingleExecution(route Route, script sqlscan.Script) {
 	}
 	next := c.beforeSend
 	c.beforeSend = func(ctx context.Context) error {
+		if _, err := c.s.rollBackStrayTx(ctx); err != nil { // in which the question could begin no transaction
+			return err
+		}
 		repeats, err := server.RepeatsQueries(ctx)
 		if err != nil {
 			err = notBegun(err)

@@ -99,8 +99,9 @@ func (c *Conn) learnCutTxIDs(ctx context.Context) error {
 // connection that broke in its transaction, in which changes would be told as stored. It costs a round trip. A token
 // that connections share names one session by their owner's will, which may be in a transaction of theirs.
 //
-// INVARIANT: once it is known that the server is such a one, no connection is lent before its session has been asked to
-// roll back. That it refuses says that there is no transaction; a failure of the server's own says nothing.
+// INVARIANT: once it is known that the server is such a one, no connection is opened without asking its session to roll
+// back, twice where the first answer is a failure of the server's own, which says nothing. That it refuses says that there
+// is no transaction. Connections that were opened before that was known are not asked.
 func (c *Conn) leaveEarlierTx(ctx context.Context) error {
 	cfg := c.cfg()
 	if c.endpoint.capabilities.txIDs.Load() != txIDsIgnored || c.hasOwnSession() || cfg.Authorization != nil || len(cfg.Headers.Get(authorizationKey)) > 0 {
