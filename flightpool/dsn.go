@@ -133,12 +133,12 @@ func splitDSN(text string) (*url.URL, error) {
 	}
 }
 
-// pair is an option as it stands in a DSN, decoded.
-type pair struct{ name, value string }
+// pair is an option as it stands in a DSN, decoded. shown is its name for errors.
+type pair struct{ name, value, shown string }
 
 // splitQuery cuts a query string into options, in their order.
 func splitQuery(query string) (pairs []pair, faults []error) {
-	seen := map[string]int{}
+	seen, behindToken := map[string]int{}, false
 	for part := range strings.SplitSeq(query, "&") {
 		if part == "" {
 			continue
@@ -149,15 +149,17 @@ func splitQuery(query string) (pairs []pair, faults []error) {
 			faults = append(faults, errors.New("an option is not written name=value, percent-encoded"))
 			continue
 		}
+		shown := quoteName(name, behindToken)
+		behindToken = behindToken || name == "token"
 		value, err := url.QueryUnescape(rawValue)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("option %s: its value is not percent-encoded", quoteName(name)))
+			faults = append(faults, fmt.Errorf("option %s: its value is not percent-encoded", shown))
 			continue
 		}
 		if seen[name]++; seen[name] == 2 {
-			faults = append(faults, fmt.Errorf("option %s is given more than once", quoteName(name)))
+			faults = append(faults, fmt.Errorf("option %s is given more than once", shown))
 		}
-		pairs = append(pairs, pair{name, value})
+		pairs = append(pairs, pair{name, value, shown})
 	}
 	return pairs, faults
 }
@@ -177,7 +179,7 @@ func readOptions(pairs []pair) (transport string, given []givenOption, faults []
 		}
 		row, known := fields.Find(p.name)
 		if !known {
-			faults = append(faults, fmt.Errorf("option %s is none of transport, %s", quoteName(p.name), strings.Join(fields.Keys(), ", ")))
+			faults = append(faults, fmt.Errorf("option %s is none of transport, %s", p.shown, strings.Join(fields.Keys(), ", ")))
 			continue
 		}
 		set, err := row.Parse(p.value)
@@ -208,12 +210,18 @@ func userOption(user *url.Userinfo, others []givenOption) (givenOption, error) {
 	return given, nil
 }
 
-// quoteName shows the name of an option, unless it is too long for one.
-func quoteName(name string) string {
-	if len(name) > 40 {
+// quoteName shows the name of an option, unless it is too long for one, or may be the rest of a token with
+// an & in it.
+func quoteName(name string, behindToken bool) string {
+	_, known := fields.Find(name)
+	switch {
+	case len(name) > 40:
 		return "with a name that is too long"
+	case behindToken && !known && name != "transport":
+		return "behind token, whose name is not shown (an & in a value is written %26),"
+	default:
+		return strconv.Quote(name)
 	}
-	return strconv.Quote(name)
 }
 
 // resolveAddress finds out where u points to and how to get there.

@@ -164,6 +164,13 @@ func TestNoErrorOfATargetShowsAPassword(t *testing.T) {
 	_, _, err = ParseTarget("grpc://db:1/?token=hunt%zzer2&a%zzer2=1")
 	require.ErrorContains(t, err, `option "token": its value is not percent-encoded`)
 	require.NotContains(t, err.Error(), "er2")
+	for _, rest := range []string{"&er2=", "&er2=%zz", "&er2=1&er2=2", "&max_size=3&er2=1"} { // of a token that is not encoded
+		_, _, err = ParseTarget("grpc://db:1/?token=hunt" + rest)
+		require.ErrorContains(t, err, "an & in a value is written %26", rest)
+		require.NotContains(t, err.Error(), "er2", rest)
+	}
+	_, _, err = ParseTarget("grpc://db:1/?size=1&token=x")
+	require.ErrorContains(t, err, `option "size"`)
 }
 
 func TestAFieldInTargetAndConfigIsAFault(t *testing.T) {
