@@ -28,10 +28,10 @@ type Endpoint struct {
 	cfg          Config
 	capabilities capabilities
 	openTxs      openTxs
-	turns        handleTurns
 	locations    locations
 	schemas      schemaCache
-	abandoned    taskgroup.Group // connections of opens that have failed, while they are closed
+	firstPrepare chan struct{}   // has an element while somebody finds out what capabilities.handles says
+	abandoned    taskgroup.Group // connections of opens that have failed, and unused statements, while they are closed
 
 	// rejectedAuthorization is the authorization that the server refused last.
 	rejectedAuthorization atomic.Pointer[string]
@@ -53,7 +53,7 @@ func NewEndpoint(cfg Config) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{cfg: cfg}
+	e := &Endpoint{cfg: cfg, firstPrepare: make(chan struct{}, 1)}
 	e.locations.cfg = &e.cfg
 	return e, nil
 }
@@ -73,11 +73,7 @@ func (e *Endpoint) Close() error {
 		_ = cc.Close()
 	}
 	e.locations.close()
-	limit := e.cfg.CloseTimeout
-	if limit < 0 {
-		limit = DefaultCloseTimeout
-	}
-	start := time.Now()
+	limit, start := e.closeLimit(), time.Now()
 	e.abandoned.Close()
 	ctx, cancel := detached(limit)
 	defer cancel()
@@ -88,13 +84,22 @@ func (e *Endpoint) Close() error {
 	return nil
 }
 
+// closeLimit bounds what is closed behind its users, where CloseTimeout is off too.
+func (e *Endpoint) closeLimit() time.Duration {
+	if e.cfg.CloseTimeout < 0 {
+		return DefaultCloseTimeout
+	}
+	return e.cfg.CloseTimeout
+}
+
 // capabilities is what the connections of an endpoint have learned of the server
 // from its answers. ListActions is not asked: servers of the common libraries
 // answer it with a constant.
 //
 // It is safe for use by any goroutine, and its zero value knows nothing.
 // txIDs and order stay for the life of the endpoint, so that what is
-// learned of transactions is confirmed before (rpcCall.confirmed). actions has,
+// learned of transactions is confirmed before (rpcCall.confirmed). handles stays,
+// too, which does no harm where it is not so any more. actions has,
 // beside the user's own cancel actions, PollFlightInfo by the kind of the
 // command.
 type capabilities struct {
@@ -107,6 +112,7 @@ type capabilities struct {
 	txIDs        atomic.Int32
 	txIDsCut     atomic.Bool // a caller has cut the question: the next Open asks it
 	order        backend.StatementOrder
+	handles      atomic.Int32 // see handlesUnknown
 }
 
 // Values of capabilities.txIDs: what the server does with the end of a

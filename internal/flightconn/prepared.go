@@ -30,7 +30,6 @@ type prepared struct {
 	params  *arrow.Schema
 	rows    *arrow.Schema
 	headers metadata.MD // of the preparing, which go with the closing too
-	text    string      // the first handle, where it is the statement's text: see handleTurns
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
@@ -48,15 +47,7 @@ func (c *Conn) Prepare(ctx context.Context, sql string, call backend.Call) (back
 		return nil, err
 	}
 	defer r.end()
-	req := &pb.ActionCreatePreparedStatementRequest{Query: sql, TransactionId: r.txID(call.Tx)}
-	if size, limit := proto.Size(req), c.cfg().RequestLimit; size > limit {
-		return nil, r.wrapError(backend.StagePrepare, &tooLargeError{what: "the statement", size: size, limit: limit})
-	}
-	var reply pb.ActionCreatePreparedStatementResult
-	err = c.sqlAction(r.rpcContext(ctx), c.flight, flightsql.CreatePreparedStatementActionType, req, &reply)
-	if err == nil && len(reply.GetPreparedStatementHandle()) == 0 {
-		err = malformed("an empty prepared statement handle") // there are servers to which it names others: the latest, or all
-	}
+	reply, err := r.prepare(ctx, sql, call)
 	if err != nil {
 		return nil, r.wrapError(backend.StagePrepare, err)
 	}
@@ -70,9 +61,6 @@ func (c *Conn) Prepare(ctx context.Context, sql string, call backend.Call) (back
 	}
 	p := &prepared{conn: c, params: params, rows: rows, headers: call.Headers}
 	p.mu.handle = reply.GetPreparedStatementHandle()
-	if string(p.mu.handle) == sql {
-		p.text = sql
-	}
 	return p, nil
 }
 
@@ -105,12 +93,7 @@ func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call bac
 		return nil, err
 	}
 	if params != nil {
-		var turn *handleTurn
-		if turn, err = p.takeTurn(ctx); err == nil {
-			defer p.giveTurnBack(turn)
-			handle, err = p.bind(ctx, r, handle, params)
-		}
-		if err != nil {
+		if handle, err = p.bind(ctx, r, handle, params); err != nil {
 			r.end()
 			return nil, r.wrapError(backend.StagePrepare, err)
 		}
@@ -135,13 +118,8 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call ba
 		must = readsCommand
 		params = array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 0)
 		defer params.Release()
-	} else {
-		var turn *handleTurn
-		if turn, err = p.takeTurn(ctx); err == nil {
-			defer p.giveTurnBack(turn)
-			handle, err = p.bindAsForQuery(ctx, r, handle, params)
-		}
-		if err != nil {
+	} else if p.isBoundForQuery() {
+		if handle, err = p.bind(ctx, r, handle, params); err != nil {
 			return 0, r.wrapError(backend.StagePrepare, err)
 		}
 	}
@@ -154,29 +132,6 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call ba
 		return 0, r.wrapError(backend.StageExecute, err)
 	}
 	return n, nil
-}
-
-// takeTurn waits until the parameters that are sent for the statement stay its own, up to giveTurnBack. The turn is nil
-// where they do in any case.
-func (p *prepared) takeTurn(ctx context.Context) (*handleTurn, error) {
-	if p.text == "" {
-		return nil, nil
-	}
-	return p.conn.endpoint.turns.take(ctx, p.text)
-}
-
-func (p *prepared) giveTurnBack(turn *handleTurn) {
-	if turn != nil {
-		p.conn.endpoint.turns.giveBack(p.text, turn)
-	}
-}
-
-// bindAsForQuery binds the parameters of an update where those of a query may be bound.
-func (p *prepared) bindAsForQuery(ctx context.Context, r *rpcCall, handle []byte, params arrow.RecordBatch) ([]byte, error) {
-	if !p.isBoundForQuery() {
-		return handle, nil
-	}
-	return p.bind(ctx, r, handle, params)
 }
 
 // begin starts a call with the current handle, if params fit the statement. The

@@ -1,0 +1,136 @@
+package flightconn
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// Where the handle of a prepared statement is its text, as on Arrow's reference server in Java, equal texts of all clients
+// are one statement. Whoever prepares, executes or closes it ends the rows that another is reading, whose stream ends well
+// then, and it has one set of parameters, those that were sent last.
+
+// prepare has the server prepare a statement that is nobody else's. The first of an endpoint shows whether the handle is the
+// text; from then on each text has a comment of its own behind it, on a line of its own, since a text may end in a comment.
+// Where the server refuses that, it has no prepared statements that could be used.
+//
+// INVARIANT: no statement is executed by a handle that is its text as the caller has it.
+func (r *rpcCall) prepare(ctx context.Context, sql string, call backend.Call) (*pb.ActionCreatePreparedStatementResult, error) {
+	reply, shared, err := r.prepareText(ctx, sql, call)
+	if shared && err == nil {
+		return r.prepareUnique(ctx, sql, call)
+	}
+	return reply, err
+}
+
+// prepareText prepares the text as it is, unless equal texts are known to share a statement, or turn out to.
+func (r *rpcCall) prepareText(ctx context.Context, sql string, call backend.Call) (reply *pb.ActionCreatePreparedStatementResult, shared bool, err error) {
+	known := &r.conn.endpoint.capabilities.handles
+	if known.Load() == handlesUnknown {
+		defer r.conn.endpoint.awaitFirstPrepare(ctx)()
+	}
+	if known.Load() == handlesAreTexts {
+		return nil, true, nil
+	}
+	if reply, err = r.createPrepared(ctx, sql, call); err != nil {
+		return nil, false, err
+	}
+	if string(reply.GetPreparedStatementHandle()) != sql {
+		known.CompareAndSwap(handlesUnknown, handlesAreNames)
+		return reply, false, nil
+	}
+	known.Store(handlesAreTexts)
+	return nil, true, r.closeUnused(ctx, reply.GetPreparedStatementHandle())
+}
+
+// Values of capabilities.handles: what the handles of prepared statements are.
+const (
+	handlesUnknown int32 = iota
+	handlesAreNames
+	handlesAreTexts
+)
+
+// awaitFirstPrepare lets those who find out what the handles are do so one after the other: of two equal texts at once the
+// server would close one while it prepares it. Nobody waits for long for one that is not answered.
+func (e *Endpoint) awaitFirstPrepare(ctx context.Context) (leave func()) {
+	limit := time.NewTimer(harmlessTimeout)
+	defer limit.Stop()
+	select {
+	case e.firstPrepare <- struct{}{}:
+		return func() { <-e.firstPrepare }
+	case <-limit.C:
+	case <-ctx.Done(): // what is sent fails by it
+	}
+	return func() {}
+}
+
+func (r *rpcCall) prepareUnique(ctx context.Context, sql string, call backend.Call) (*pb.ActionCreatePreparedStatementResult, error) {
+	reply, err := r.createPrepared(ctx, sql+"\n/* "+rand.Text()+" */", call)
+	if isStatementFault(err) {
+		return nil, fmt.Errorf("%w (of the text with a comment that makes it unique, since equal texts are one statement on this server)", err)
+	}
+	if err == nil && string(reply.GetPreparedStatementHandle()) == sql {
+		_ = r.closeUnused(ctx, reply.GetPreparedStatementHandle()) // the error is another
+		return nil, r.newError(backend.StagePrepare, backend.FaultStatement, errEqualTexts)
+	}
+	return reply, err
+}
+
+// errEqualTexts says that the comment does not help.
+var errEqualTexts = errors.New("equal texts are one prepared statement on this server, whatever comment they have: the rows and parameters of several callers would mix")
+
+func isStatementFault(err error) bool {
+	s, ok := status.FromError(err)
+	return ok && err != nil && backend.FaultOf(s.Code(), s.Message()) == backend.FaultStatement
+}
+
+// createPrepared is one round trip. What is too large is not sent.
+func (r *rpcCall) createPrepared(ctx context.Context, sql string, call backend.Call) (*pb.ActionCreatePreparedStatementResult, error) {
+	req := &pb.ActionCreatePreparedStatementRequest{Query: sql, TransactionId: r.txID(call.Tx)}
+	if size, limit := proto.Size(req), r.conn.cfg().RequestLimit; size > limit {
+		return nil, r.usageError("%w", &tooLargeError{what: "the statement", size: size, limit: limit})
+	}
+	reply := &pb.ActionCreatePreparedStatementResult{}
+	if err := r.conn.sqlAction(r.rpcContext(ctx), r.conn.flight, flightsql.CreatePreparedStatementActionType, req, reply); err != nil {
+		return nil, err
+	}
+	if len(reply.GetPreparedStatementHandle()) == 0 {
+		return nil, malformed("an empty prepared statement handle") // there are servers to which it names others: the latest, or all
+	}
+	return reply, nil
+}
+
+// closeUnused closes a statement that nobody of the endpoint executes, as far as the server does it within CloseTimeout. It
+// goes on behind a caller who leaves, of whom the error tells, and does not count as a round trip of the connection.
+func (r *rpcCall) closeUnused(ctx context.Context, handle []byte) error {
+	c := r.conn
+	if !c.endpoint.abandoned.Add() {
+		return nil // it ends with the connection
+	}
+	aside := &rpcCall{conn: c, op: r.op}
+	aside.info.headers = r.info.headers
+	closing := callback.Go(func() (struct{}, error) {
+		defer c.endpoint.abandoned.Done()
+		bounded, stop := context.WithTimeout(context.WithoutCancel(ctx), c.endpoint.closeLimit())
+		defer stop()
+		req := &pb.ActionClosePreparedStatementRequest{PreparedStatementHandle: handle}
+		return struct{}{}, c.sqlAction(aside.rpcContext(bounded), c.flight, flightsql.ClosePreparedStatementActionType, req, nil)
+	})
+	select {
+	case <-closing.Done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
