@@ -114,7 +114,7 @@
 //	compact.go, putmessage.go  slices that Arrow cannot encode; FlightData as it is sent
 //	checkrequest.go            what is refused before it is sent
 //	prepared.go, ingest.go, tx.go, livetx.go, action.go, cancel.go  the calls of that name
-//	turns.go                   statements that are one for all connections
+//	equaltexts.go              statements that would be one for all connections
 //	learntx.go                 how the server treats transactions that it does not know
 //	control.go                 the channels on which cancel asks
 //	contain.go, signer.go      functions and keys of the user's that TLS calls

@@ -84,6 +84,9 @@ func (s *textStatements) createOrClose(a *pb.Action, out pb.FlightService_DoActi
 				return err
 			}
 		}
+		if err := out.Context().Err(); err != nil { // as if it had been cancelled
+			return err
+		}
 		s.mu.Lock()
 		delete(s.open, string(closed.GetPreparedStatementHandle()))
 		s.mu.Unlock()
@@ -286,13 +289,15 @@ func TestWhoWaitsForTheFirstPreparingMayLeave(t *testing.T) {
 
 		ctx, stop := context.WithTimeout(b.Context(), 100*time.Millisecond)
 		defer stop()
+		start := time.Now()
 		_, err := other.Prepare(ctx, "fast", backend.Call{})
+		require.Equal(b, 100*time.Millisecond, time.Since(start))
 		e := failure(b, err)
 		require.Equal(b, backend.StagePrepare, e.Stage)
 		require.Equal(b, backend.FaultContext, e.Fault)
 		require.True(b, e.Unsent)
 
-		start := time.Now()
+		start = time.Now()
 		_, err = other.Prepare(b.Context(), "fast", backend.Call{})
 		require.NoError(b, err)
 		require.Equal(b, harmlessTimeout, time.Since(start))

@@ -16,7 +16,7 @@ func (s *subject) doctor(ctx context.Context, cells column) (cell, string, error
 	if s.p.authorization != "" {
 		return works, "left out: the command sends no such header", nil
 	}
-	s.refused = true // it tries what the server may not have
+	s.used = true // it tries what the server may not have
 	out, err := command(ctx, s.cfg.flightpool, "doctor", "--json", "--slow", s.p.endless, s.p.dsn(s.server.addr)).Output()
 	if err != nil {
 		var exit *exec.ExitError

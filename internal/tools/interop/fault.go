@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,11 +16,12 @@ import (
 
 // Rows of the table beside the features.
 const (
-	rowGoroutines = "200 queries of 32 goroutines"
-	rowDeadline   = "a deadline stops the statement"
-	rowHalfRead   = "a result that is closed half read stops the statement"
-	rowKilled     = "the server is killed under a result"
-	rowRestart    = "the server is killed under load, and started again"
+	rowGoroutines     = "200 queries of 32 goroutines"
+	rowParallelParams = "parameters of one text, on two goroutines"
+	rowDeadline       = "a deadline stops the statement"
+	rowHalfRead       = "a result that is closed half read stops the statement"
+	rowKilled         = "the server is killed under a result"
+	rowRestart        = "the server is killed under load, and started again"
 )
 
 // runProduct runs everything on one server.
@@ -49,6 +52,7 @@ func runProduct(ctx context.Context, cfg config, p *product, report *report) (ce
 		run  func(context.Context) (cell, string, error)
 	}{
 		{rowGoroutines, s.goroutines},
+		{rowParallelParams, func(ctx context.Context) (cell, string, error) { return s.parallelParams(ctx, cells[rowParams]) }},
 		{rowDeadline, s.deadline},
 		{rowHalfRead, s.halfRead},
 		{rowKilled, s.killed},
@@ -75,6 +79,41 @@ func runProduct(ctx context.Context, cfg config, p *product, report *report) (ce
 func (s *subject) count(ctx context.Context, sql string) (int64, error) {
 	got, err := poolClient{s.pool}.query(ctx, sql, nil)
 	return got.count, err
+}
+
+// parallelParams runs a query of several batches on two goroutines at once, by one text and with
+// parameters of their own. Servers to which equal texts are one statement would mix them, or cut
+// the rows of one in silence. alone is what came of parameters on one goroutine.
+func (s *subject) parallelParams(ctx context.Context, alone cell) (cell, string, error) {
+	if alone != works {
+		return alone, "", nil
+	}
+	const calls = 20
+	errs := make([]error, 2)
+	var all sync.WaitGroup
+	for i := range errs {
+		n := int64(6 * i)
+		want, err := poolClient{s.pool}.query(ctx, strings.Replace(s.p.paramRows, "?", strconv.FormatInt(n, 10), 1), nil)
+		if err != nil {
+			return "", "", err
+		}
+		all.Go(func() {
+			params := numbers(n)
+			defer params.Release()
+			for range calls {
+				got, err := poolClient{s.pool}.query(ctx, s.p.paramRows, params)
+				if err == nil && got != want {
+					err = fmt.Errorf("with %d %d rows, %q, not %d, %q", n, got.count, got.text, want.count, want.text)
+				}
+				if err != nil {
+					errs[i] = err
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return works, "", errors.Join(errs...)
 }
 
 func (s *subject) goroutines(ctx context.Context) (cell, string, error) {

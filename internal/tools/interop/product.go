@@ -34,12 +34,16 @@ type product struct {
 	wrong   string // a query that fails
 	param   string // a query with one parameter, a number
 
+	// paramRows is a query for several batches with one parameter, ?, a number on which its rows depend. It is
+	// needed where param works.
+	paramRows string
+
 	create string // makes the table %s with a column n of 64-bit numbers; empty: CREATE TABLE with a BIGINT
 	table  string // a table that exists, for calls that ask for one's keys
 
 	// fragile is a product that a refused statement costs one of the few
-	// connections to its database, for good. It is started anew after a feature
-	// that it refused.
+	// connections to its database, for good. It is started anew after each feature, since
+	// the pool asks questions of its own.
 	fragile bool
 }
 

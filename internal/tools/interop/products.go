@@ -31,6 +31,8 @@ func arrowJava() *product {
 		wrong:   "SELECT * FROM missing",
 		param:   "SELECT COUNT(*) FROM numbers WHERE n = ?",
 		table:   "FOREIGNTABLE",
+
+		paramRows: "SELECT a.n, b.n FROM numbers a, numbers b WHERE a.n + b.n > ?",
 	}
 }
 
@@ -51,6 +53,8 @@ func arrowGo() *product {
 		param:   "SELECT ? + 1 AS n",
 		create:  "CREATE TABLE %s (n INTEGER)",
 		table:   "foreignTable",
+
+		paramRows: counted + "SELECT n, n * 2 AS twice FROM (SELECT n FROM c LIMIT 50000) WHERE n > ?",
 	}
 }
 

@@ -16,7 +16,7 @@ type subject struct {
 	cfg     config
 	dir     string
 	server  *server
-	refused bool // a statement, since its start
+	used    bool // for a feature, since its start
 	pool    *flightpool.FlightSQLPool
 	reports chan cancel.Report
 }
@@ -74,9 +74,9 @@ func (s *subject) connect(ctx context.Context) (*flightpool.FlightSQLPool, error
 	}})
 }
 
-// fresh replaces a fragile server that has refused something.
+// fresh replaces a fragile server that may have refused something: a feature, or a question of the pool's own.
 func (s *subject) fresh(ctx context.Context) error {
-	if !s.p.fragile || !s.refused {
+	if !s.p.fragile || !s.used {
 		return nil
 	}
 	return s.replace(ctx)
@@ -87,7 +87,7 @@ func (s *subject) fresh(ctx context.Context) error {
 func (s *subject) replace(ctx context.Context) error {
 	addr := s.server.addr
 	s.server.kill()
-	s.refused = false
+	s.used = false
 	if err := s.start(ctx, addr); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func rowNames() []string {
 	for _, f := range features() {
 		names = append(names, f.name)
 	}
-	return append(names, rowGoroutines, rowDeadline, rowHalfRead, rowKilled, rowRestart)
+	return append(names, rowGoroutines, rowParallelParams, rowDeadline, rowHalfRead, rowKilled, rowRestart)
 }
 
 // markdown prints the table: the servers in the order of products.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
@@ -20,10 +21,13 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
+// handlePrefix keeps handles from being texts, as on most servers: where they are, each text is made unique.
+const handlePrefix = "@"
+
 // serve is a Flight SQL server that encodes each reply once and then sends it
 // again. It prints where it listens. The statements are "SELECT SHAPE ROWS BATCHES": so
 // many batches of so many rows, of the shape ints, mixed or records, and with one number
-// more from so many endpoints. A prepared statement's handle is its text, and what is
+// more from so many endpoints. A prepared statement's handle is handlePrefix and its text, and what is
 // loaded into the table "rows_N" are N rows.
 func serve() {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -123,7 +127,7 @@ func act(request []byte, stream grpc.ServerStream) error {
 		return err
 	}
 	body, err := anypb.New(&pb.ActionCreatePreparedStatementResult{
-		PreparedStatementHandle: []byte(prepare.Query), DatasetSchema: messagesOf(s.shape, s.rows).info,
+		PreparedStatementHandle: []byte(handlePrefix + prepare.Query), DatasetSchema: messagesOf(s.shape, s.rows).info,
 		ParameterSchema: flight.SerializeSchema(paramSchema, memory.DefaultAllocator),
 	})
 	must(err)
@@ -187,7 +191,7 @@ func plan(request []byte) ([]byte, error) {
 	case packed.UnmarshalTo(&query) == nil:
 		sql = query.Query
 	case packed.UnmarshalTo(&prepared) == nil:
-		sql = string(prepared.PreparedStatementHandle)
+		sql = strings.TrimPrefix(string(prepared.PreparedStatementHandle), handlePrefix)
 	default:
 		return nil, status.Error(codes.Unimplemented, "only statements")
 	}
