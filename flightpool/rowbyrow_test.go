@@ -2,6 +2,7 @@ package flightpool
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,5 +100,66 @@ func TestAChangeThatRunsRowByRowIsInNobodysTransaction(t *testing.T) {
 		require.NoError(r, tx.Rollback(r.Context()))
 		require.Equal(r, "0", r.value(r.pool, "SELECT count(*) FROM swanlake.t"), "whoever began it was not told of the rollback")
 		require.Equal(r, uint64(6), r.pool.Stats().CancelsUnconfirmed+r.pool.Stats().CancelsConfirmed)
+	})
+}
+
+// A read may be several statements as well, and a ROLLBACK between them stores nothing.
+func TestAReadOfSeveralRowsThatIsCutKeepsNoTransaction(t *testing.T) {
+	for _, cuts := range []int{0, 5} {
+		rowByRow(t, cuts, 0, func(r *rig, all QueryOptions) {
+			ctx, stop := context.WithTimeout(r.Context(), time.Second)
+			defer stop()
+			err := r.pool.InTx(ctx, TxOptions{}, func(ctx context.Context, tx *Tx) error {
+				if _, err := tx.Update(ctx, "DELETE FROM swanlake.t WHERE a = 1"); err != nil {
+					return err
+				}
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "SELECT a", Do: testserver.Delay(3 * time.Second)})
+				return drained(tx.QueryWithOptions(ctx, "SELECT a FROM swanlake.t WHERE a = ?", all))
+			})
+			require.ErrorIs(r, err, context.DeadlineExceeded)
+			time.Sleep(time.Minute)
+			require.Zero(r, r.srv.Ledger().Snapshot().Transactions, "%d cuts before: others can change the row", cuts)
+		})
+	}
+}
+
+// What the caller was told that nothing of it was sent is not sent behind the caller.
+func TestAChangeWhoseCallerLeavesBeforeItIsNotSent(t *testing.T) {
+	rowByRow(t, 5, 0, func(r *rig, all QueryOptions) {
+		ctx, stop := context.WithTimeout(r.Context(), time.Second)
+		defer stop()
+		opens := uint64(0)
+		err := r.pool.InTx(ctx, TxOptions{}, func(ctx context.Context, tx *Tx) error {
+			opens = r.pool.Stats().Opens
+			r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "SELECT '", Times: 1, Do: testserver.Delay(3 * time.Second)}) // the proof
+			_, err := tx.UpdateWithOptions(ctx, deleteRow, all)
+			return err
+		})
+		require.ErrorIs(r, err, context.DeadlineExceeded)
+		require.NotErrorIs(r, err, ErrCommitUnknown)
+		time.Sleep(time.Minute)
+		require.Empty(r, r.srv.Ledger().Executions(deleteRow))
+		require.Zero(r, r.srv.Ledger().Snapshot().Transactions)
+		require.Equal(r, opens, r.pool.Stats().Opens, "nor does it cost the connection")
+	})
+}
+
+// The rows that are left of a change run under the settings that it began with.
+func TestNoSettingIsPutBackBetweenTheRowsOfAChange(t *testing.T) {
+	rowByRow(t, 5, 100*ms, func(r *rig, all QueryOptions) {
+		ctx, stop := context.WithTimeout(r.Context(), time.Second)
+		defer stop()
+		s := r.session()
+		_, err := s.Update(ctx, "SET a = 7")
+		require.NoError(r, err)
+		_, err = s.UpdateWithOptions(ctx, deleteRow, all)
+		require.ErrorIs(r, err, context.DeadlineExceeded)
+		_ = s.Close()
+		time.Sleep(time.Minute)
+		rows := r.srv.Ledger().Executions(deleteRow)
+		require.Len(r, rows, 40)
+		for _, st := range r.srv.Ledger().Statements() {
+			require.False(r, strings.Contains(st.SQL, "SET a") && st.Began.After(rows[0].Began), "%s behind the first row", st.SQL)
+		}
 	})
 }

@@ -36,6 +36,21 @@ func leaveStep[T any](c *call, a *callback.Call[T], late func(T, error)) error {
 	return c.tellLeaver()
 }
 
+// beginStep notes that something of the step may be sent from now on. Of a call that is cancelled in the end nothing is
+// sent once its caller has left: a transaction may have been told that nothing was.
+func (c *call) beginStep() error {
+	c.stepBegun.Store(true) // first, so that changeUnderWay, which is asked behind the caller, misses nothing
+	select {
+	case <-c.callerGone:
+		if c.ownGoroutine && c.mode.cancels() { // else the end of rpc brings it back before its caller returns
+			c.stepBegun.Store(false)
+			return &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultContext, Unsent: true, Err: c.cause()}
+		}
+	default:
+	}
+	return nil
+}
+
 // awaitLeftStep waits in the background for the step to return. It reports false when
 // the step does not, although its RPC has ended: a callback of the caller's blocks. The
 // RPC of a COMMIT, or with NoCancel, may take for ever; the owner's Close ends it by

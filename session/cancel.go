@@ -195,7 +195,7 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 	if lost := s.conn.Lost(); lost != nil {
 		return lost
 	}
-	if st.tx.openOnServer() && !st.rolledBack && !st.told && st.call.mayBeInterleaved() && st.call.op != opIngest && s.acceptsUnknownTx() {
+	if st.tx.openOnServer() && !st.rolledBack && st.mayGoOn() {
 		return errMayStillRun
 	}
 	if !st.tx.openOnServer() || st.rolledBack {
@@ -228,12 +228,20 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 	return err
 }
 
+// mayGoOn reports whether the call changes something, and is several to a server that runs statements in whatever is
+// open, and has not said that it has ended: what the session is sent may run in the middle of it.
+func (st *cancellation) mayGoOn() bool {
+	c := st.call
+	return !st.told && c.mayBeInterleaved() && c.mayChange() && c.op != opIngest && st.s.acceptsUnknownTx()
+}
+
 // finishCancel takes the outcome of a chain. The session is free again, or lost, when
 // it returns, and calls that wait go on. No caller waits for the cleaning that may
 // follow.
 func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 	mayBeInTx := report.Safe() && !st.leftTx && st.mayLeaveTx()
-	if mayBeInTx || !report.Safe() && st.answered.Load() {
+	goesOn := st.mayGoOn() && st.call.hasParams // its rows would run under other settings
+	if mayBeInTx || !report.Safe() && st.answered.Load() && !goesOn {
 		s.cleanBeforeLoss(st.mayLeaveTx())
 	}
 	s.mu.Lock()

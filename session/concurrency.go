@@ -29,12 +29,12 @@ func (c *call) answerShowsEnd() bool {
 }
 
 // mayBeInterleaved reports whether the session may run other statements in the middle of the call, although it runs
-// one at a time: the call is several to the server. SwanLake executes a change once for each row of its
-// parameters, and takes what else the session was sent in between.
+// one at a time: the call is several to the server, which has been sent some of it. SwanLake executes a change once for
+// each row of its parameters, and takes what else the session was sent in between.
 func (c *call) mayBeInterleaved() bool {
 	l, ok := c.s.conn.(backend.StatementOrderer)
 	several := c.statement && (c.manyExecutions || !c.script.Atomic()) || c.preparesSteps.Load()
-	return several && ok && l.StatementOrder() != nil
+	return several && c.stepBegun.Load() && ok && l.StatementOrder() != nil
 }
 
 // learnOrder finds out, before the RPC of a call that its caller has left is

@@ -258,7 +258,9 @@ func withChecks[T any](c *call, step func(ctx context.Context) (T, error)) func(
 			}
 			c.setStarted()
 		}
-		c.stepBegun.Store(true)
+		if err := c.beginStep(); err != nil {
+			return v, err
+		}
 		if v, err = step(ctx); err == nil {
 			err = c.s.answeredByOtherSession()
 		}

@@ -117,7 +117,8 @@ type Observer struct {
 // In a transaction of a server that runs statements in whatever is open (SwanLake), an update of that kind has Budget
 // for its answer when its context has ended, and the transaction is rolled back then. Without an answer no ROLLBACK is sent,
 // since what is left of the update would be stored behind it: the connection is closed, and the transaction ends
-// when the server forgets the session.
+// when the server forgets the session. Outside of transactions no setting of the session is put back then, under
+// which the rows run that are left: one of the whole server stays as it was set.
 type CancelPolicy struct {
 	// Grace is how long the end of the RPC alone may take to stop the
 	// statement before the server is asked by other means, and how long each

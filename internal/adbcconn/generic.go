@@ -70,6 +70,10 @@ type GenericConn struct {
 	// begun by itself at the end of the last. It is accessed with driverLock held.
 	autocommitOff bool
 
+	// cutMidway says that a change of the transaction which is several to the server was cut, and
+	// may run on there. It is accessed with driverLock held.
+	cutMidway bool
+
 	tx     atomic.Pointer[backend.TxID] // the open transaction, or nil
 	lastTx atomic.Int64
 

@@ -131,7 +131,7 @@ func (p *genericPrepared) Update(ctx context.Context, params arrow.RecordBatch, 
 	if err != nil {
 		return 0, err
 	}
-	return t.update(p.bound(params, call))
+	return t.update(p.bound(params, call), call)
 }
 
 // closeStatement closes the driver's statement, once. The caller holds driverLock.

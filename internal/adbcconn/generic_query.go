@@ -99,6 +99,7 @@ func (c *GenericConn) execute(ctx context.Context, prepare toExecute, call backe
 		return nil, err
 	}
 	reader, err := c.runQuery(ctx, stmt, call)
+	c.noteCut(ctx, call)
 	if err != nil {
 		done()
 		return nil, c.verifyAfterRefusal(err)
@@ -211,7 +212,7 @@ func (c *GenericConn) Update(ctx context.Context, sql string, call backend.Call)
 		t.end()
 		return 0, err
 	}
-	n, err := t.update(run)
+	n, err := t.update(run, call)
 	var e *backend.Error
 	if c.mustProve(call) && errors.As(err, &e) && e.Fault == backend.FaultSession {
 		e.Unsent = false // the session may have been replaced after it had run the statement
@@ -220,7 +221,7 @@ func (c *GenericConn) Update(ctx context.Context, sql string, call backend.Call)
 }
 
 // update runs a statement for its effect, and ends the call.
-func (t *driverCall) update(prepare toExecute) (int64, error) {
+func (t *driverCall) update(prepare toExecute, call backend.Call) (int64, error) {
 	defer t.end()
 	return runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
 		stmt, done, err := prepare(ctx)
@@ -229,6 +230,7 @@ func (t *driverCall) update(prepare toExecute) (int64, error) {
 		}
 		defer done()
 		n, err := stmt.ExecuteUpdate(ctx)
+		t.conn.noteCut(ctx, call)
 		return max(n, -1), t.conn.verifyAfterRefusal(err)
 	}, nil)
 }

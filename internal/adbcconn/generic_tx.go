@@ -43,7 +43,7 @@ func (c *GenericConn) BeginProven(ctx context.Context, prove func(context.Contex
 	}
 	err = doInDriver(t, backend.StageExecute, func(context.Context) error {
 		err := c.autocommit(false)
-		if c.autocommitOff = err == nil; err != nil {
+		if c.autocommitOff, c.cutMidway = err == nil, false; err != nil {
 			dropProofs()
 		}
 		return err
@@ -160,11 +160,12 @@ func (c *GenericConn) endOnDriver(ctx context.Context, commit bool) error {
 // rollBackBeforeClose rolls back the open transaction of a Flight SQL driver before
 // its connection is closed, since some servers keep the sessions of closed
 // connections. Other drivers' databases end their transactions by themselves. It sends
-// nothing if the transport is lost, because the driver would dial again. firstProof
+// nothing if the transport is lost, because the driver would dial again, nor while a change may run on that is
+// several statements to the server: behind a rollback it would store what is left of it. firstProof
 // proves that the session is still the transaction's, whose id may be another
 // client's in another session. The caller holds driverLock.
 func (c *GenericConn) rollBackBeforeClose() {
-	if !c.isFlightSQL || !c.autocommitOff || lostWithTransport(c.Lost()) {
+	if !c.isFlightSQL || !c.autocommitOff || c.cutMidway || lostWithTransport(c.Lost()) {
 		return
 	}
 	if first := c.firstProof; first != nil {
@@ -177,6 +178,11 @@ func (c *GenericConn) rollBackBeforeClose() {
 	if c.cn.Rollback(ctx) == nil {
 		_ = c.autocommit(true) // the driver has begun another one
 	}
+}
+
+// noteCut keeps that what call has executed may run on. The caller holds driverLock.
+func (c *GenericConn) noteCut(ctx context.Context, call backend.Call) {
+	c.cutMidway = c.cutMidway || call.ChangesSeveral && ctx.Err() != nil
 }
 
 // endedBeforeNextBegin recognises the error of the transaction that the Flight SQL driver
