@@ -64,7 +64,7 @@ func (s *session) interruptRunning() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.mu.executions) == 0 {
-		return false
+		return s.mu.queued > 0 // for which there is nothing to stop yet
 	}
 	s.mu.executions[0].cancel(errInterrupted)
 	return true

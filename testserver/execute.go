@@ -66,6 +66,11 @@ func (s *session) runStatement(ctx context.Context, c *call, st Statement, bind 
 // runInTurn waits for the session's engineLock and runs a statement with it.
 func (s *session) runInTurn(ctx context.Context, c *call, st Statement, w engineWork) error {
 	s.restartTTL()
+	leave, err := s.queueUp(ctx, st.Kind)
+	if err != nil {
+		return s.srv.statusOf(ctx, err)
+	}
+	defer leave()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	x := &execution{ticket: c.ticket, cancel: cancel, done: make(chan struct{})}

@@ -62,6 +62,10 @@ type Profile struct {
 	// answers INVALID_ARGUMENT. Otherwise they stop what they name, and an
 	// unknown name is NOT_FOUND.
 	SessionWideCancel bool
+	// MaxStatements is how many queries and updates the server runs at a time; zero is no bound. The others wait
+	// in the order in which they came, before it is their turn in the session. The beginnings and ends of
+	// transactions do not wait. With SessionWideCancel, a cancel of one that waits is confirmed, and stops nothing.
+	MaxStatements int
 	// CancelActions are custom actions that stop whatever the caller's
 	// session runs now.
 	CancelActions []string
@@ -226,6 +230,7 @@ func (p Profile) resolve() (Profile, error) {
 	check(p.SessionTTL >= 0, "SessionTTL", p.SessionTTL)
 	check(p.JanitorEvery >= 0, "JanitorEvery", p.JanitorEvery)
 	check(p.MaxSessions >= 0, "MaxSessions", p.MaxSessions)
+	check(p.MaxStatements >= 0, "MaxStatements", p.MaxStatements)
 	check(p.Run <= RunInBoth, "Run", p.Run)
 	check(p.Endpoints >= 0, "Endpoints", p.Endpoints)
 	check(p.Polls >= 0, "Polls", p.Polls)

@@ -42,6 +42,7 @@ type Server struct {
 	auth     authority
 	sessions sessions
 	tickets  tickets
+	queue    statementQueue
 
 	stop       context.CancelFunc // ends what waits on no RPC
 	goroutines sync.WaitGroup     // every goroutine of the server

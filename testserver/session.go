@@ -44,6 +44,7 @@ type session struct {
 		lastStmt       uint64
 		latestPrepared string       // the prepared statement made last, while it is open
 		executions     []*execution // running or waiting for their turn, oldest first
+		queued         int          // statements that MaxStatements keeps waiting
 		prepared       map[string]*prepared
 		options        map[string]*flight.SessionOptionValue
 		expiry         *time.Timer
