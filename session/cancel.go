@@ -30,6 +30,9 @@ type cancellation struct {
 	// rolledBack says that the transaction has been ended on the server.
 	rolledBack bool
 
+	// inTurn says that the session has answered a statement that was sent behind the call's.
+	inTurn bool
+
 	// serial says that the session runs this call's statement to its end before it answers another.
 	// It is taken at the start and decides which steps there are. finalProbe looks
 	// again, since its own control may be the last wait that was needed.
@@ -190,6 +193,10 @@ func (st *cancellation) probe(ctx context.Context) (cancel.Outcome, error) {
 // INVARIANT: no ROLLBACK goes to a server that runs statements in whatever is open while a change may still run there that
 // is several to it. What is left of that would be stored by itself, behind the ROLLBACK that was confirmed.
 // Without one it ends with its session, which takes no COMMIT any more. Ingestions have one: SwanLake refuses them.
+//
+// INVARIANT: nor does one go there before the session has answered a statement that was sent behind the call's.
+// GizmoSQL has statements wait for those of others, in the order in which they came, but not the ends of transactions, and
+// confirms the cancel of one that waits.
 func (st *cancellation) checkFree(ctx context.Context) error {
 	s := st.s
 	if lost := s.conn.Lost(); lost != nil {
@@ -213,6 +220,12 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 			return err
 		}
 		st.keepTx, st.refusal = false, err
+	}
+	if s.acceptsUnknownTx() && !st.inTurn && !st.call.hasResult() {
+		if err := s.runProbeInTx(ctx, st.tx.id); err != nil && !backend.FaultIn(err).KeepsConn() {
+			return err
+		}
+		st.inTurn = true
 	}
 	err := s.sendRollback(ctx, st.tx)
 	switch {
