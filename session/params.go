@@ -73,6 +73,9 @@ func (s *SessionHandle) withOwnStatement(ctx context.Context, c *call, sql strin
 // store what a rollback leaves.
 func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, execute func(stmt backend.Prepared, rows arrow.RecordBatch) error) error {
 	stmt := q.statement()
+	if params.given() && q.goesAsText() {
+		return q.s.withOwnStatement(ctx, c, q.sql, params, execute)
+	}
 	if q.isOfOtherTx(c) {
 		var err error
 		if stmt, err = q.prepareAgain(ctx, c, stmt); err != nil {
@@ -85,7 +88,6 @@ func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, ex
 // prepareAgain prepares the statement in the transaction of the call, and closes the one before,
 // unless the server has one handle for equal texts.
 func (q *PreparedQuery) prepareAgain(ctx context.Context, c *call, before backend.Prepared) (backend.Prepared, error) {
-	c.preparesSteps.Store(q.script.MayLeaveTxWhenPrepared())
 	preparing := c.backendCall
 	preparing.Headers = q.headers
 	stmt, err := q.s.prepare(ctx, q.sql, nil, preparing)

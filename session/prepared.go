@@ -16,7 +16,8 @@ import (
 // PreparedQuery is a prepared statement of a SessionHandle. It is used by one
 // goroutine at a time, and lives until Close or the handle's. Where it is executed in
 // another transaction than it was prepared in, or outside of any, it is prepared again
-// for that, unless the server goes by its session alone.
+// for that, unless the server goes by its session alone. A text that servers run while they prepare it is sent anew by
+// each execution instead: a PIVOT by the values in the data, and what DuckDB makes several statements of otherwise.
 //
 // It is on record in the handle's prepared, guarded by the handle's lock as is stmt, until its
 // Close or that of the handle; what is not there any more is closed. bound and tx belong to the
@@ -33,7 +34,7 @@ type PreparedQuery struct {
 }
 
 // PrepareQuery prepares a statement, a query or a change, on the handle's
-// session. The caller should Close it; the handle's Close does so otherwise.
+// session. A text that only its executions send (see PreparedQuery) is not looked at by the server before. The caller should Close it; the handle's Close does so otherwise.
 func (s *SessionHandle) PrepareQuery(ctx context.Context, sql string) (*PreparedQuery, error) {
 	return s.PrepareQueryWithOptions(ctx, sql, QueryOptions{})
 }
@@ -56,7 +57,6 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 		return nil, c.finish(outcome{err: err})
 	}
 	c.script = sqlscan.Script{} // preparing runs nothing
-	c.preparesSteps.Store(script.MayLeaveTxWhenPrepared())
 	c.beforeSend = func(ctx context.Context) error {
 		if err := s.proveSession(ctx, accessState); err != nil {
 			return err
@@ -67,7 +67,12 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 	// A failure is taken for one that has left nothing. Where the answer leaves that
 	// open, what it may have left can be seen by nobody and ends with the connection.
 	q := &PreparedQuery{s: s, sql: sql, script: script, route: opts.Route, headers: c.backendCall.Headers}
-	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) { return s.prepare(ctx, sql, nil, c.backendCall) },
+	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) {
+		if script.RunsWhenPrepared() {
+			return asText{s.conn, sql}, nil
+		}
+		return s.prepare(ctx, sql, nil, c.backendCall)
+	},
 		func(stmt backend.Prepared, inTime bool, err error) outcome {
 			switch {
 			case err != nil:
@@ -250,7 +255,10 @@ func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions,
 	if err != nil {
 		return nil, params, c.finish(outcome{err: err})
 	}
-	if q.isOfOtherTx(c) {
+	switch {
+	case q.goesAsText():
+		c.requireSingleExecution(opts.Route, q.script)
+	case q.isOfOtherTx(c):
 		c.requireSingleExecution(RouteAuto, q.script) // to prepare a text again may be to execute it
 	}
 	q.bound = q.bound || params.given()

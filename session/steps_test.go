@@ -346,41 +346,7 @@ func TestAStrayTransactionIsRolledBackBeforeItsConnectionIsClosedAfterUse(t *tes
 }
 
 // There are servers that run all but the last step of a text while they prepare it, such as SwanLake: the transaction of
-// those is open then, and nobody has begun it.
-func TestWhatIsRunWhileItIsPreparedLeavesNoTransaction(t *testing.T) {
-	for sql, begins := range map[string]bool{
-		steps: true, "COPY FROM DATABASE a TO b": true, "CREATE TABLE n AS PIVOT t ON a": true,
-		"INSERT INTO t VALUES (?)": false, "CALL p(?)": false, "PIVOT t ON a": false, "ALTER TABLE t ADD b INT": false,
-	} {
-		for _, closes := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				c := newStateConn()
-				r := stateRig(t, c)
-				q, err := r.handle.PrepareQuery(t.Context(), sql)
-				must(t, err)
-				sent := r.sent(func() {
-					if closes {
-						must(t, r.handle.Close())
-						return
-					}
-					_, err = r.handle.Update(t.Context(), "INSERT 1")
-					must(t, err)
-				})
-				require.Equal(t, begins, slices.Contains(sent, "ROLLBACK"), "%s: %q", sql, sent)
-				if closes {
-					r.reused()
-					return
-				}
-				require.Less(t, slices.Index(sent, "ROLLBACK"), slices.Index(sent, "INSERT 1"), sql)
-				require.NotContains(t, r.sent(func() { must(t, q.Close(t.Context())) }), "ROLLBACK", "it was looked for")
-				must(t, r.handle.Close())
-				r.reused()
-			})
-		}
-	}
-}
-
-// So is that of one whose parameters do not fit, once it is prepared.
+// those is open then, and nobody has begun it. One whose parameters do not fit is not run once it is prepared.
 func TestWhatIsPreparedAndNotRunLeavesNoTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newStateConn()

@@ -182,6 +182,12 @@ func (s Script) MayLeaveTxWhenPrepared() bool {
 	})
 }
 
+// RunsWhenPrepared reports whether there are servers that run the text while they prepare it, the same ones, as GizmoSQL does
+// whose rows are then those of its first execution, and which executes it no more.
+func (s Script) RunsWhenPrepared() bool {
+	return s.MayLeaveTxWhenPrepared() || slices.Contains(s.Effects(), Effect{Kind: EffectPivotType})
+}
+
 func (st Statement) mayRunOthers() bool {
 	switch st.Verb {
 	case "", "CALL", "EXEC", "EXECUTE", "DO", "DECLARE", "IMPORT", "EXPLAIN":

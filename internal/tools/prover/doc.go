@@ -47,8 +47,8 @@
 // answer, or its work, that comes later, by the time that stands in place of TEXT.
 //
 // An "alter" is run by the server as several statements, with a pause between them, and what is cut there
-// leaves a transaction open in its session; so does what a "limit" of the server's ends there, and what a
-// "prealter" prepares on servers that run it meanwhile. "rows" reads as QueryRow, CollectOneRow, CollectRows or a loop do
+// leaves a transaction open in its session; so does what a "limit" of the server's ends there. A "prealter" prepares
+// such a text and runs it. "rows" reads as QueryRow, CollectOneRow, CollectRows or a loop do
 // that is left early; "twin" makes two calls at once on one handle; "save", "back" and "free" are of savepoints
 // by name; "each" changes a row for each of its parameters, with a pause before each; "create", "replace" and "fill" are loads into a table that is new, replaced or temporary.
 //

@@ -127,7 +127,7 @@ func (w *world) doSession(s step, a *actor) {
 		w.rollback(s, a)
 	case "close":
 		w.close(s, a)
-	case "insert", "execute", "args", "keep", "alter", "returned":
+	case "insert", "execute", "args", "keep", "alter", "prealter", "returned":
 		w.insert(s, a, a.handle, s.num(0), 1)
 	case "rows":
 		w.shape(s, a, a.handle)
@@ -175,7 +175,7 @@ func (w *world) doSession(s step, a *actor) {
 		w.paint(s, a)
 	case "unmake": // what OnConnect has made
 		w.leave(s, a, "DROP TABLE IF EXISTS temp.main.mine")
-	case "prepare", "decoy", "decoyread", "prealter":
+	case "prepare", "decoy", "decoyread":
 		w.prepare(s, a)
 	case "run":
 		w.run(s, a)
@@ -257,7 +257,7 @@ func (w *world) mayLack(verb string) bool {
 // an option, a ping or the closing of a prepared statement leaves it to the server.
 func isStatement(verb string) bool {
 	switch verb {
-	case "insert", "execute", "args", "keep", "alter", "returned", "bulk", "each", "ingest", "create", "replace", "fill", "feed", "panic", "run",
+	case "insert", "execute", "args", "keep", "alter", "prealter", "returned", "bulk", "each", "ingest", "create", "replace", "fill", "feed", "panic", "run",
 		"read", "rows", "slow", "keepslow", "watch", "clash", "aside", "set", "temp", "use", "unmake", "setall", "setown", "resetall", "resetown", "twin":
 		return true
 	default:
@@ -276,7 +276,7 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 	}
 	sql := fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first)
 	switch s.verb {
-	case "alter":
+	case "alter", "prealter":
 		sql = fmt.Sprintf("ALTER TABLE %s ADD COLUMN c BIGINT DEFAULT %d", w.altered(first), first)
 	case "returned":
 		sql += " RETURNING k"
@@ -307,6 +307,11 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 			_, err = q.UpdateWithRecordBatch(ctx, "UPDATE "+w.eachOf(first)+" SET k = ? WHERE k = ?", rows)
 		case "args":
 			_, err = q.Update(ctx, "INSERT INTO "+w.table+" VALUES (?)", first)
+		case "prealter":
+			var stmt *flightpool.PreparedQuery
+			if stmt, err = a.handle.PrepareQuery(ctx, sql); err == nil {
+				_, err = stmt.Update(ctx)
+			}
 		case "keep":
 			_, err = q.UpdateWithOptions(ctx, sql, flightpool.QueryOptions{NoCancel: true})
 		default:
@@ -319,7 +324,7 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 		a.noteBound(w)
 	}
 	w.record(s, a, first, n, err)
-	if s.verb == "alter" && a != nil {
+	if (s.verb == "alter" || s.verb == "prealter") && a != nil {
 		a.note(s.verb) // which may be more than can be undone
 	}
 	if s.verb == "returned" && backend.FaultIn(err) == flightpool.FaultUsage && unsent(err) {
@@ -399,7 +404,7 @@ func (a *actor) note(what string) {
 
 // record notes what a call said of the rows that it was to store.
 func (w *world) record(s step, a *actor, first, n int64, err error) {
-	elsewhere := s.verb == "alter" || s.verb == "create" || s.verb == "each"
+	elsewhere := s.verb == "alter" || s.verb == "prealter" || s.verb == "create" || s.verb == "each"
 	for k := first; k < first+n; k++ {
 		if w.tokens[k] != nil {
 			return // the same number twice: not this test's
@@ -916,7 +921,6 @@ func (w *world) prepare(s step, a *actor) {
 	var q *flightpool.PreparedQuery
 	sql := map[string]string{
 		"prepare": "INSERT INTO " + w.table + " VALUES (?)", "decoy": "INSERT INTO " + w.decoy + " VALUES (?)", "decoyread": "SELECT 1 AS x",
-		"prealter": fmt.Sprintf("ALTER TABLE %s ADD COLUMN c BIGINT DEFAULT %d", w.altered(s.num(0)), s.num(0)),
 	}[s.verb]
 	err := w.call(s, func(ctx context.Context) (err error) {
 		q, err = a.handle.PrepareQuery(ctx, sql)
