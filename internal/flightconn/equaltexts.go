@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc/status"
@@ -25,7 +26,8 @@ import (
 // text; from then on each text has a comment of its own behind it, on a line of its own, since a text may end in a comment.
 // Where the server refuses that, it has no prepared statements that could be used.
 //
-// INVARIANT: no statement is executed by a handle that is its text as the caller has it.
+// INVARIANT: no statement of SQL is executed by a handle that is its text as the caller has it. Other texts, names of what a
+// server has for example, need not have comments, and stay as they are.
 func (r *rpcCall) prepare(ctx context.Context, sql string, call backend.Call) (*pb.ActionCreatePreparedStatementResult, error) {
 	reply, shared, err := r.prepareText(ctx, sql, call)
 	if shared && err == nil {
@@ -40,7 +42,7 @@ func (r *rpcCall) prepareText(ctx context.Context, sql string, call backend.Call
 	if known.Load() == handlesUnknown {
 		defer r.conn.endpoint.awaitFirstPrepare(ctx)()
 	}
-	if known.Load() == handlesAreTexts {
+	if known.Load() == handlesAreTexts && sqlscan.Parse(sql).IsSQL() {
 		return nil, true, nil
 	}
 	if reply, err = r.createPrepared(ctx, sql, call); err != nil {
@@ -48,6 +50,9 @@ func (r *rpcCall) prepareText(ctx context.Context, sql string, call backend.Call
 	}
 	if string(reply.GetPreparedStatementHandle()) != sql {
 		known.CompareAndSwap(handlesUnknown, handlesAreNames)
+		return reply, false, nil
+	}
+	if !sqlscan.Parse(sql).IsSQL() {
 		return reply, false, nil
 	}
 	known.Store(handlesAreTexts)

@@ -92,7 +92,7 @@ func TestTheCommentCountsForTheRequestLimit(t *testing.T) {
 	inBubble(t, &s.fake, func(b *bubble) {
 		c := b.open()
 		for i, prepared := range []int{1, 1} { // the first by its text, to find out
-			_, err := c.Prepare(b.Context(), strings.Repeat("x", fits+1), backend.Call{})
+			_, err := c.Prepare(b.Context(), "select "+strings.Repeat("x", fits-6), backend.Call{})
 			e := failure(b, err)
 			require.Equal(b, backend.StageArgument, e.Stage)
 			require.Equal(b, backend.FaultUsage, e.Fault)
@@ -101,7 +101,7 @@ func TestTheCommentCountsForTheRequestLimit(t *testing.T) {
 			require.Len(b, s.prepared, prepared)
 			require.Empty(b, s.stillOpen())
 		}
-		_, err := c.Prepare(b.Context(), strings.Repeat("x", fits), backend.Call{})
+		_, err := c.Prepare(b.Context(), "select "+strings.Repeat("x", fits-7), backend.Call{})
 		require.NoError(b, err)
 	}, func(cfg *Config) { cfg.RequestLimit = 4 << 10 })
 }

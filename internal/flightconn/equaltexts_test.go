@@ -328,3 +328,19 @@ func TestOnlyATextThatIsItsHandleIsMadeUnique(t *testing.T) {
 		require.Len(b, server.prepared, 5)
 	})
 }
+
+// A text that is none of SQL means what it says, and has no comments: names of what a server has, or its own commands.
+func TestOnlySQLGetsAComment(t *testing.T) {
+	textBubble(t, func(b *bubble, s *textStatements) {
+		for _, sql := range []string{"sales/2026", "select 1", "sales/2026", "refresh_all"} {
+			p := b.prepareText(sql)
+			rows, err := p.Query(b.Context(), nil, backend.Call{})
+			require.NoError(b, err)
+			rows.Close()
+			require.NoError(b, p.Close(b.Context()))
+		}
+		require.Equal(b, []string{"sales/2026", "select 1"}, s.prepared[:2])
+		require.Regexp(b, `^select 1\n/\* [A-Z2-7]+ \*/$`, s.prepared[2])
+		require.Equal(b, []string{"sales/2026", "refresh_all"}, s.prepared[3:])
+	})
+}

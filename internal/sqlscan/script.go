@@ -182,6 +182,12 @@ func (s Script) MayLeaveTxWhenPrepared() bool {
 	})
 }
 
+// IsSQL reports whether each statement of the text begins with a verb that is known. Some servers take other texts, such as names
+// of what they have.
+func (s Script) IsSQL() bool {
+	return !s.Empty() && !slices.ContainsFunc(s.Statements, func(st Statement) bool { _, known := verbs[st.Verb]; return !known })
+}
+
 // RunsWhenPrepared reports whether there are servers that run the text while they prepare it, the same ones, as GizmoSQL does
 // whose rows are then those of its first execution, and which executes it no more.
 func (s Script) RunsWhenPrepared() bool {
