@@ -45,8 +45,8 @@ type cancellation struct {
 	// answered says that the session has answered, whatever else runs in it. It may be read at any time.
 	answered atomic.Bool
 
-	// told says that the server has said that the statement has ended.
-	told bool
+	// told says that the server has said that the statement has ended. It may be read at any time.
+	told atomic.Bool
 
 	// probeWait is how a probe has waited for this call's statement, if one has.
 	probeWait probeWait
@@ -137,7 +137,9 @@ func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step) 
 	defer stop()
 	for {
 		out, err := request.Do(requestCtx)
-		st.told = st.told || out == cancel.Confirmed
+		if out == cancel.Confirmed {
+			st.told.Store(true)
+		}
 		switch {
 		case out == cancel.Failed && err != nil && requestCtx.Err() != nil:
 			return cancel.Unanswered, err
@@ -166,7 +168,7 @@ func (st *cancellation) finalProbe(ctx context.Context) (cancel.Outcome, error) 
 	if out == cancel.Confirmed && st.probeWait.lasted > 0 {
 		out, err = st.recordWait(ctx)
 	}
-	if out == cancel.Confirmed && !st.told && !st.call.answerShowsEnd() {
+	if out == cancel.Confirmed && !st.told.Load() && !st.call.answerShowsEnd() {
 		return cancel.Requested, errMayStillRun
 	}
 	return out, err
@@ -245,7 +247,7 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 // open, and has not said that it has ended: what the session is sent may run in the middle of it.
 func (st *cancellation) mayGoOn() bool {
 	c := st.call
-	return !st.told && c.mayBeInterleaved() && c.mayChange() && c.op != opIngest && st.s.acceptsUnknownTx()
+	return !st.told.Load() && c.mayBeInterleaved() && c.mayChange() && c.op != opIngest && st.s.acceptsUnknownTx()
 }
 
 // finishCancel takes the outcome of a chain. The session is free again, or lost, when

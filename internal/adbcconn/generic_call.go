@@ -174,7 +174,7 @@ func (t *driverCall) wrapError(stage backend.Stage, err error) error {
 	case c.Lost() != nil:
 		return t.lostError(stage, e.Err)
 	case e.Fault == backend.FaultContext && c.opened.Load():
-		e.Fault, e.Err = backend.FaultStatement, endedByServer(e.Err)
+		e.Fault, e.Err, e.Running = backend.FaultStatement, endedByServer(e.Err), true // a limit of the driver's own ends the RPC alone
 	case e.Fault == backend.FaultTransport && c.opened.Load():
 		c.markLost(e.Err)
 		return t.lostError(stage, nil)

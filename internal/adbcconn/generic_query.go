@@ -99,7 +99,7 @@ func (c *GenericConn) execute(ctx context.Context, prepare toExecute, call backe
 		return nil, err
 	}
 	reader, err := c.runQuery(ctx, stmt, call)
-	c.noteCut(ctx, call)
+	c.noteCut(ctx, call, err)
 	if err != nil {
 		done()
 		return nil, c.verifyAfterRefusal(err)
@@ -230,7 +230,7 @@ func (t *driverCall) update(prepare toExecute, call backend.Call) (int64, error)
 		}
 		defer done()
 		n, err := stmt.ExecuteUpdate(ctx)
-		t.conn.noteCut(ctx, call)
+		t.conn.noteCut(ctx, call, err)
 		return max(n, -1), t.conn.verifyAfterRefusal(err)
 	}, nil)
 }

@@ -181,8 +181,10 @@ func (c *GenericConn) rollBackBeforeClose() {
 }
 
 // noteCut keeps that what call has executed may run on. The caller holds driverLock.
-func (c *GenericConn) noteCut(ctx context.Context, call backend.Call) {
-	c.cutMidway = c.cutMidway || call.ChangesSeveral && ctx.Err() != nil
+func (c *GenericConn) noteCut(ctx context.Context, call backend.Call, err error) {
+	e, _ := adbcError(err)
+	cut := ctx.Err() != nil || e.Code == adbc.StatusTimeout || e.Code == adbc.StatusCancelled // by a limit of the driver's own
+	c.cutMidway = c.cutMidway || call.ChangesSeveral && cut
 }
 
 // endedBeforeNextBegin recognises the error of the transaction that the Flight SQL driver
