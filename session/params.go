@@ -76,13 +76,21 @@ func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, ex
 	if params.given() && q.goesAsText() {
 		return q.s.withOwnStatement(ctx, c, q.sql, params, execute)
 	}
-	if q.isOfOtherTx(c) {
+	if q.mustPrepareAgain(c) {
 		var err error
 		if stmt, err = q.prepareAgain(ctx, c, stmt); err != nil {
 			return err
 		}
 	}
-	return params.bindTo(stmt, func(rows arrow.RecordBatch) error { return execute(stmt, rows) })
+	return params.bindTo(stmt, func(rows arrow.RecordBatch) error {
+		err := execute(stmt, rows)
+		if err != nil && params.severalRows() {
+			q.s.mu.Lock()
+			q.failedRows = true
+			q.s.mu.Unlock()
+		}
+		return err
+	})
 }
 
 // prepareAgain prepares the statement in the transaction of the call, and closes the one before,
@@ -95,7 +103,7 @@ func (q *PreparedQuery) prepareAgain(ctx context.Context, c *call, before backen
 		return nil, err
 	}
 	q.s.mu.Lock()
-	q.stmt, q.tx = stmt, c.backendCall.Tx
+	q.stmt, q.tx, q.failedRows = stmt, c.backendCall.Tx, false
 	q.s.mu.Unlock()
 	if handle := handleOf(before); handle != "" && handle == handleOf(stmt) {
 		return stmt, nil
@@ -109,10 +117,17 @@ func (q *PreparedQuery) prepareAgain(ctx context.Context, c *call, before backen
 	return stmt, nil
 }
 
-// isOfOtherTx reports whether the statement has to be prepared again for the call: in doubt, too.
-func (q *PreparedQuery) isOfOtherTx(c *call) bool {
-	_, named := q.statement().(backend.HandleTeller)
-	return named && q.tx != c.backendCall.Tx && !q.s.confirmsUnknownTx()
+// mustPrepareAgain reports whether the statement has to be prepared again for the call, which is of another transaction, in
+// doubt too, or behind an execution whose rows have failed.
+//
+// INVARIANT: no execution has rows of one before. Arrow's server in Java keeps those of one that it has failed to bind, up
+// to the one that it could not, and executes them with the next.
+func (q *PreparedQuery) mustPrepareAgain(c *call) bool {
+	q.s.mu.Lock()
+	stmt, failedRows := q.stmt, q.failedRows
+	q.s.mu.Unlock()
+	_, named := stmt.(backend.HandleTeller)
+	return failedRows || named && q.tx != c.backendCall.Tx && !q.s.confirmsUnknownTx()
 }
 
 // retainParams holds the parameters until the call has ended, which may be after the

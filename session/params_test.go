@@ -71,6 +71,30 @@ func TestNoExecutionHasTheParametersOfAnother(t *testing.T) {
 	})
 }
 
+// Arrow's server in Java keeps the rows before the one that it cannot bind, and executes them with those of the next execution.
+func TestNoExecutionHasRowsOfOneThatHasFailed(t *testing.T) {
+	for _, c := range []struct {
+		batch arrow.RecordBatch
+		log   []string
+	}{
+		{int64Batch(1), []string{"Prepare", "INSERT 1", "INSERT 1", "INSERT 1"}},
+		{int64Batch(1, 70000), []string{"Prepare", "INSERT 1", "Prepare", "ClosePrepared", "INSERT 1", "INSERT 1"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{failOnce: map[string][]error{"INSERT 1": {sqlError("not a SMALLINT")}}})
+			q, err := r.handle.PrepareQuery(t.Context(), "INSERT 1")
+			must(t, err)
+			_, err = q.Update(t.Context(), c.batch)
+			require.ErrorContains(t, err, "not a SMALLINT")
+			for range 2 {
+				_, err = q.Update(t.Context(), c.batch)
+				must(t, err)
+			}
+			require.Equal(t, c.log, r.conn.Log())
+		})
+	}
+}
+
 // Arguments are judged before anything is sent, and the handle goes on.
 func TestArgumentsThatCannotBeSentAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

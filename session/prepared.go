@@ -16,7 +16,7 @@ import (
 // PreparedQuery is a prepared statement of a SessionHandle. It is used by one
 // goroutine at a time, and lives until Close or the handle's. Where it is executed in
 // another transaction than it was prepared in, or outside of any, it is prepared again
-// for that, unless the server goes by its session alone. A text that servers run while they prepare it is sent anew by
+// for that, unless the server goes by its session alone, and behind an execution with several rows that has failed. A text that servers run while they prepare it is sent anew by
 // each execution instead: a PIVOT by the values in the data, and what DuckDB makes several statements of otherwise.
 //
 // It is on record in the handle's prepared, guarded by the handle's lock as is stmt, until its
@@ -31,6 +31,9 @@ type PreparedQuery struct {
 	route   Route
 	headers metadata.MD // of the preparing
 	bound   bool        // parameters were sent, which the server may have kept
+
+	// failedRows says that an execution with several rows has failed since the preparing. The handle's lock guards it.
+	failedRows bool
 }
 
 // PrepareQuery prepares a statement, a query or a change, on the handle's
@@ -258,7 +261,7 @@ func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions,
 	switch {
 	case q.goesAsText():
 		c.requireSingleExecution(opts.Route, q.script)
-	case q.isOfOtherTx(c):
+	case q.mustPrepareAgain(c):
 		c.requireSingleExecution(RouteAuto, q.script) // to prepare a text again may be to execute it
 	}
 	q.bound = q.bound || params.given()
