@@ -119,9 +119,13 @@ func (st *cancellation) chain() cancel.Chain {
 	if st.serial && !needsAnswer {
 		steps = append(steps, cancel.Step{Name: "rpc", Timeout: grace, Do: st.probe})
 	}
+	toAnswer := grace
+	if needsAnswer {
+		toAnswer = budget
+	}
 	for _, request := range st.s.conn.CancelSteps(st.call.operation) {
-		steps = append(steps, cancel.Step{Name: request.Name, Timeout: request.Timeout + grace, Do: func(ctx context.Context) (cancel.Outcome, error) {
-			return st.requestCancel(ctx, request)
+		steps = append(steps, cancel.Step{Name: request.Name, Timeout: request.Timeout + toAnswer, Do: func(ctx context.Context) (cancel.Outcome, error) {
+			return st.requestCancel(ctx, request, toAnswer)
 		}})
 	}
 	steps = append(steps, cancel.Step{Name: "probe", Timeout: budget, Do: st.finalProbe})
@@ -132,7 +136,7 @@ func (st *cancellation) chain() cancel.Chain {
 // about to stop the statement. An unanswered request makes the whole report unsafe: it
 // may reach the server later, and stop a statement of the next borrower. Even after
 // "cancelled" a probe has to show that the session is free.
-func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step) (cancel.Outcome, error) {
+func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step, toAnswer time.Duration) (cancel.Outcome, error) {
 	requestCtx, stop := context.WithTimeout(ctx, request.Timeout)
 	defer stop()
 	for {
@@ -144,7 +148,11 @@ func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step) 
 		case out == cancel.Failed && err != nil && requestCtx.Err() != nil:
 			return cancel.Unanswered, err
 		case out == cancel.Confirmed, out == cancel.Requested && st.serial:
-			probeCtx, stop := context.WithTimeout(ctx, st.s.policy.grace())
+			limit := st.s.policy.grace()
+			if out == cancel.Confirmed {
+				limit = toAnswer
+			}
+			probeCtx, stop := context.WithTimeout(ctx, limit)
 			defer stop()
 			return st.probe(probeCtx)
 		case out != cancel.Requested:
@@ -196,9 +204,9 @@ func (st *cancellation) probe(ctx context.Context) (cancel.Outcome, error) {
 // is several to it. What is left of that would be stored by itself, behind the ROLLBACK that was confirmed.
 // Without one it ends with its session, which takes no COMMIT any more. Ingestions have one: SwanLake refuses them.
 //
-// INVARIANT: nor does one go there before the session has answered a statement that was sent behind the call's.
-// GizmoSQL has statements wait for those of others, in the order in which they came, but not the ends of transactions, and
-// confirms the cancel of one that waits.
+// INVARIANT: nor does one go there behind a cancel that the server has confirmed before the session has answered a
+// statement that was sent behind the call's. GizmoSQL has statements wait for those of others, in the order in which they
+// came, but not the ends of transactions, and confirms the cancel of one that waits.
 func (st *cancellation) checkFree(ctx context.Context) error {
 	s := st.s
 	if lost := s.conn.Lost(); lost != nil {
@@ -223,7 +231,7 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 		}
 		st.keepTx, st.refusal = false, err
 	}
-	if s.acceptsUnknownTx() && !st.inTurn && !st.call.hasResult() {
+	if st.told.Load() && s.acceptsUnknownTx() && !st.inTurn && !st.call.hasResult() {
 		if err := s.runProbeInTx(ctx, st.tx.id); err != nil && !backend.FaultIn(err).KeepsConn() {
 			return err
 		}
@@ -284,10 +292,8 @@ func (st *cancellation) mayLeaveTx() bool {
 
 // rollbackReason is the error that later statements of the transaction report.
 func (st *cancellation) rollbackReason() error {
-	switch {
-	case st.refusal != nil:
+	if st.refusal != nil {
 		return fmt.Errorf("%s was ended early, and the server does not let the transaction go on: %w", st.call.op, st.refusal)
-	default:
-		return fmt.Errorf("%s was ended before the server had answered: %w", st.call.op, errReleasedEarly)
 	}
+	return fmt.Errorf("%s was ended before the server had answered: %w", st.call.op, errReleasedEarly)
 }
