@@ -165,42 +165,10 @@ func (s Script) MayChangeObjects() bool {
 	}))
 }
 
-// MayLeaveTx reports whether a server that is cut between the statements as which it runs one of the text may
-// have left a transaction of its own open. DuckDB begins none for a PIVOT whose rows are asked for, and one where it
-// is to explain it.
-func (s Script) MayLeaveTx() bool {
-	return s.RunsInSteps() && (!s.ReadOnly() || slices.ContainsFunc(s.Statements, func(st Statement) bool {
-		return st.Verb == "EXPLAIN" && slices.Contains(st.Effects, Effect{Kind: EffectPivotType})
-	}))
-}
-
-// MayLeaveTxWhenPrepared reports the same of a server that runs all but the last of those while it prepares the text, as
-// one does that prepares by DuckDB's clients for Rust or Go: then the transaction waits for its COMMIT.
-func (s Script) MayLeaveTxWhenPrepared() bool {
-	return s.MayLeaveTx() && slices.ContainsFunc(s.Statements, func(st Statement) bool {
-		return st.RunsInSteps || st.Verb == "IMPORT" || st.Verb == "EXPLAIN" || slices.Contains(st.Effects, Effect{Kind: EffectPivotType})
-	})
-}
-
 // IsSQL reports whether each statement of the text begins with a verb that is known. Some servers take other texts, such as names
 // of what they have.
 func (s Script) IsSQL() bool {
 	return !s.Empty() && !slices.ContainsFunc(s.Statements, func(st Statement) bool { _, known := verbs[st.Verb]; return !known })
-}
-
-// RunsWhenPrepared reports whether there are servers that run the text while they prepare it, the same ones, as GizmoSQL does
-// whose rows are then those of its first execution, and which executes it no more.
-func (s Script) RunsWhenPrepared() bool {
-	return s.MayLeaveTxWhenPrepared() || slices.Contains(s.Effects(), Effect{Kind: EffectPivotType})
-}
-
-func (st Statement) mayRunOthers() bool {
-	switch st.Verb {
-	case "", "CALL", "EXEC", "EXECUTE", "DO", "DECLARE", "IMPORT", "EXPLAIN":
-		return true
-	default:
-		return st.RunsInSteps || slices.Contains(st.Effects, Effect{Kind: EffectPivotType})
-	}
 }
 
 // split cuts the tokens at the semicolons; empty statements are dropped.
