@@ -280,9 +280,9 @@ func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 	s.becomeIdle(nil)
 }
 
-// mayLeaveTx reports whether the call was cut, outside of transactions or where the server may have left that, while the server may have run
-// a change as several statements. It begins a transaction of its own for them, and ends it behind the last: a
-// server that is cut in between may leave it open and sound, in which later statements would
+// mayLeaveTx reports whether the call was cut while the server may have run a change as several statements, outside of
+// transactions, or where it may have left the handle's. It begins a transaction of its own for them, and ends it behind
+// the last: a server that is cut in between may leave it open and sound, in which later statements would
 // run, told as stored, without a COMMIT. A probe is answered there as elsewhere.
 func (st *cancellation) mayLeaveTx() bool {
 	c := st.call

@@ -99,8 +99,9 @@ type probeWait struct {
 // what that probe has found, which is more than the one before.
 //
 // INVARIANT: where the probe is SELECT 1 or VALUES 1, no server is taken for one that runs statements one at a time on
-// which a statement can have the rows of another. Such a one keeps the results of a session in one queue, from which each takes the first: what a
-// statement that was cut has left there is the result of the next, and so on for as long as the session lasts.
+// which a statement can have the rows of another. Such a one keeps the results of a session in one queue, from which
+// each takes the first: what a statement that was cut has left there is the result of the next, and so on for as
+// long as the session lasts.
 func (st *cancellation) recordWait(ctx context.Context) (cancel.Outcome, error) {
 	began := time.Now()
 	if err := st.runControl(ctx); err != nil {
