@@ -16,10 +16,9 @@ import (
 // PreparedQuery is a prepared statement of a SessionHandle. It is used by one
 // goroutine at a time, and lives until Close or the handle's. Where it is executed in
 // another transaction than it was prepared in, or outside of any, it is prepared again
-// for that, unless the server goes by its session alone, and behind an execution with
-// several rows that has failed. A text that servers run while they prepare it is sent anew
-// by each execution instead: a PIVOT by the values in the data, and what else DuckDB makes
-// several statements of.
+// for that, unless the server goes by its session alone, and behind an execution with several rows that has
+// failed. A text that servers run while they prepare it is sent anew by each execution instead: a PIVOT by the
+// values in the data, and what else DuckDB makes several statements of.
 //
 // It is on record in the handle's prepared, guarded by the handle's lock as is stmt, until its
 // Close or that of the handle; what is not there any more is closed. bound and tx belong to the
