@@ -76,7 +76,8 @@ func newWorker() *worker {
 	return &worker{hdrhistogram.New(1, longest.Microseconds(), 3), 0, map[string]ErrorOfKind{}}
 }
 
-// Run puts a load on a pool until its time is over, or ctx ends.
+// Run puts a load on a pool until its time is over, or ctx ends. Each goroutine runs one
+// statement at least, so that one that cannot be sent is found on a slow machine, too.
 func Run(ctx context.Context, pool *flightpool.FlightSQLPool, opts Options) *Report {
 	if opts.Text == nil {
 		opts.Text = error.Error
@@ -92,7 +93,7 @@ func Run(ctx context.Context, pool *flightpool.FlightSQLPool, opts Options) *Rep
 		w := newWorker()
 		workers[i] = w
 		wait.Go(func() {
-			for n := i; ctx.Err() == nil && time.Now().Before(until); n++ {
+			for n := i; ctx.Err() == nil && (n == i || time.Now().Before(until)); n++ {
 				if err := w.call(ctx, pool, opts.Statements[n%len(opts.Statements)], opts); err != nil {
 					refuse(&refusal{err})
 				}

@@ -47,6 +47,16 @@ func TestTheFiguresAreThoseOfTheServer(t *testing.T) {
 	})
 }
 
+// However short a load is: its goroutines may start when its time is over.
+func TestEachGoroutineRunsAStatement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const first, second = "SELECT sleep('1s')", "SELECT error('broken')"
+		r := run(t, Options{Goroutines: 2, Duration: -time.Second, Statements: []string{first, second}})
+		require.EqualValues(t, 1, r.Calls)
+		require.EqualValues(t, 1, r.Failures)
+	})
+}
+
 // Calls, failures and rows are those of the server's ledger; those who wait in vain for a
 // connection are failures of no statement, and waits all the same.
 func TestTheCountsAreThoseOfTheLedger(t *testing.T) {
