@@ -123,31 +123,35 @@ func (r *Reservoir[C]) reconcile(fx *effects[C]) {
 	r.meetDemand(fx)
 }
 
-// meetDemand carries out demand. The caller holds mu.
+// meetDemand carries out demand, until it asks for nothing more: what has begun may
+// leave no room for the rest, so that others are closed first. The caller holds mu.
 func (r *Reservoir[C]) meetDemand(fx *effects[C]) {
-	c := r.openCounts()
-	open, retire := demand(c)
-	for left := batch; retire > 0; retire-- {
-		e := r.oldestStale()
-		if e == nil {
-			break
+	for left := batch; ; {
+		c := r.openCounts()
+		open, retire := demand(c)
+		before := left
+		for ; retire > 0 && left > 0; retire-- {
+			e := r.oldestStale()
+			if e == nil {
+				break
+			}
+			r.retire(e, Expired, nil, fx)
+			left--
+		}
+		for ; open > 0 && left > 0; open-- {
+			r.begin(r.newEntry(), fx)
+			left--
 		}
 		if left == 0 {
 			r.sweepBy(r.clock.now()) // for the rest
 			break
 		}
-		left--
-		r.retire(e, Expired, nil, fx)
-	}
-	if open > batch {
-		open = batch
-		r.sweepBy(r.clock.now()) // for the rest
-	}
-	for ; open > 0; open-- {
-		r.begin(r.newEntry(), fx)
-	}
-	if c.paused && c.wantedOpens() > c.opening {
-		r.sweepBy(r.mu.retryAt)
+		if left == before {
+			if c.paused && c.wantedOpens() > c.opening {
+				r.sweepBy(r.mu.retryAt)
+			}
+			break
+		}
 	}
 	if r.cfg.OnExhausted == FailFast {
 		r.failExcess(fx)

@@ -1,6 +1,7 @@
 package reservoir
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -114,5 +115,37 @@ func holdDemand(t *testing.T, c counts) {
 		t.Fatalf("%+v: callers wait for nothing", c)
 	case retire > max(c.superseded, 1, c.maxSize/4):
 		t.Fatalf("%+v: retire %d", c, retire)
+	}
+}
+
+// Done again and again, what demand asks for comes to an end, and no more is missing at a time
+// than may be.
+func TestDemandComesToAnEnd(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 300_000 {
+		c := counts{maxSize: 1 + random.IntN(40), maxOpens: 1 + random.IntN(12), opensFailing: random.IntN(8) == 0, overflow: random.IntN(3)}
+		c.paused = random.IntN(8) == 0
+		c.minIdle, c.readyTarget = random.IntN(c.maxSize+1), random.IntN(c.maxSize+1)
+		c.established = random.IntN(c.maxSize + 1)
+		c.idle, c.stale = random.IntN(c.established+1), random.IntN(c.established+1)
+		c.superseded = random.IntN(min(c.stale, c.established-c.stale) + 1)
+		c.opening, c.closing = random.IntN(min(c.maxOpens, 4)+1), random.IntN(3)
+		if random.IntN(2) == 0 {
+			c.waiters, c.checkedWaiters = random.IntN(20), random.IntN(4)
+		}
+		first, missing := c, max(c.superseded, c.maxReplacing())
+		for step := 0; ; step++ {
+			open, retire := demand(c)
+			retire = min(retire, c.idle) // only idle ones are closed: the rest when they come back
+			if open == 0 && retire == 0 {
+				break
+			}
+			require.Less(t, step, 40, "%+v", first)
+			c.opening, c.closing, c.established, c.idle, c.stale = c.opening+open, c.closing+retire, c.established-retire, c.idle-retire, c.stale-retire
+			c.superseded = min(max(0, c.superseded-retire), c.established-c.stale)
+		}
+		require.LessOrEqual(t, first.stale-c.stale, missing, "%+v", first)
+		require.LessOrEqual(t, c.opening, max(first.opening, c.maxOpens), "%+v", first)
+		require.LessOrEqual(t, c.total(), max(first.total(), c.maxSize+c.overflow), "%+v", first)
 	}
 }

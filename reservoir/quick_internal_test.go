@@ -153,6 +153,7 @@ func TestAStaleConnectionInACheckIsPassedOver(t *testing.T) {
 		second := r.oldestStale()
 		require.Equal(t, idle, second.state)
 		require.NotSame(t, first, second)
+		r.reconcile(&fx)
 		r.unlock(&fx)
 		require.NoError(t, r.Close(t.Context()))
 	})

@@ -93,6 +93,7 @@ func (r *Reservoir[C]) Resize(n int) error {
 	r.mu.maxSize, r.mu.minIdle = n, min(n, r.cfg.MinIdle)
 	r.startDueChecks(r.clock.read(), &fx) // more may run now
 	r.notifyReady(&fx)
+	r.reconcile(&fx)
 	r.unlock(&fx)
 	r.closeOverCapacity()
 	return nil

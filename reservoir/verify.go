@@ -34,6 +34,9 @@ func (r *Reservoir[C]) verify() {
 		r.verifyIdle()
 		r.verifyTimers()
 	}
+	if !m.closed {
+		r.verifySettled(r.openCounts(), r.clock.exact()) // which leaves the kept reading to its users
+	}
 }
 
 // verifyIdle checks every connection of the idle list.
@@ -91,15 +94,13 @@ func (r *Reservoir[C]) verifyTimers() {
 
 // verifyFastPath checks that acquire would lend the same connection and do nothing
 // else, at the time by which tryFastPath decided: reading it again may give a later
-// one. What was left for the next batch is the sweep's, which is due.
+// one.
 func (r *Reservoir[C]) verifyFastPath(e *entry[C], now int64) {
 	var fx effects[C]
 	invariant.Check(r.mu.waiters.n == 0 && r.newestIdle(now, &fx) == e && !r.mustCheck(e, now) && fx.tasks == nil, "the quick way lends another connection than the long one")
 	c := r.openCounts()
 	c.idle--
-	open, retire := demand(c)
-	settled := open == 0 && (retire == 0 || r.oldestStale() == nil)
-	invariant.Check(settled || r.mu.sweepAt <= now, "after the quick way, %d opens and %d replacements are missing", open, retire)
+	r.verifySettled(c, now)
 }
 
 // verifyRequeue checks that the long way would make the connection the first
@@ -109,7 +110,13 @@ func (r *Reservoir[C]) verifyRequeue(e *entry[C]) {
 	invariant.Check(to == toIdle, "the quick way keeps a connection for which the verdict is %d, %v", to, reason)
 	c := r.openCounts()
 	c.idle++
+	r.verifySettled(c, r.clock.now())
+}
+
+// verifySettled checks that demand asks for nothing more. What was left for the next
+// batch is the sweep's, which is due.
+func (r *Reservoir[C]) verifySettled(c counts, now int64) {
 	open, retire := demand(c)
 	settled := open == 0 && (retire == 0 || r.oldestStale() == nil)
-	invariant.Check(settled || r.mu.sweepAt <= r.clock.now(), "after the quick way, %d opens and %d replacements are missing", open, retire)
+	invariant.Check(settled || r.mu.sweepAt <= now, "%d opens and %d replacements are missing", open, retire)
 }
