@@ -60,3 +60,30 @@ func TestACutOnAFarServerIsRolledBack(t *testing.T) {
 		})
 	}
 }
+
+// A server that confirms cancels is asked to stop a change that is several to it, as it is to stop any other.
+func TestAChangeOfSeveralRowsIsCancelledWhereTheServerDoesThat(t *testing.T) {
+	p := queueing()
+	p.MaxStatements = 0
+	inBubble(t, p, Config{MaxSize: 1, Auth: BasicAuth("u", "p")}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		r.cancelled(r.pool, "SELECT sleep('1h')", 100*ms)
+		time.Sleep(time.Minute)
+		r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "INSERT", Do: testserver.Delay(time.Hour)})
+		rows := ints("a", 1, 2, 3)
+		defer rows.Release()
+		s := r.session()
+		require.NoError(r, s.BeginTransaction(r.Context()))
+		cut, stop := context.WithTimeout(r.Context(), 200*ms)
+		defer stop()
+		_, err := s.UpdateWithRecordBatch(cut, "INSERT INTO t VALUES (?)", rows)
+		require.ErrorIs(r, err, context.DeadlineExceeded)
+		start := time.Now()
+		require.NoError(r, s.Rollback(r.Context()))
+		require.LessOrEqual(r, time.Since(start), time.Second, "nobody waits for its answer")
+		_ = s.Close()
+		r.srv.Faults().Clear()
+		require.Equal(r, "0", r.value(r.pool, "SELECT count(*) FROM t"))
+		require.Zero(r, r.pool.Stats().CancelsUnconfirmed)
+	})
+}

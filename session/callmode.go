@@ -23,10 +23,10 @@ func (m callMode) cancels() bool { return m <= cancelAfterBudget }
 // changeMode is the mode of a statement. In a transaction of a server that runs statements in whatever is open, a
 // ROLLBACK ends no change that is several to it (see checkFree). An update of that kind has the cancel budget for
 // its answer, behind which a ROLLBACK is safe. Without one the rows that the transaction has changed would be
-// kept from everybody until the server forgets the session.
+// kept from everybody until the server forgets the session. A server that confirms cancels is asked at once.
 func (s *SessionHandle) changeMode(opts QueryOptions, script sqlscan.Script, params parameters) callMode {
 	several := params.severalRows() || !script.Atomic()
-	if opts.asUpdate && several && s.txState().phase == txOpen && s.acceptsUnknownTx() {
+	if opts.asUpdate && several && s.txState().phase == txOpen && s.acceptsUnknownTx() && !s.policy.confirmsCancels.Load() {
 		return cancelAfterBudget
 	}
 	return cancelWhenLeft

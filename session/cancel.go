@@ -48,6 +48,10 @@ type cancellation struct {
 	// told says that the server has said that the statement has ended. It may be read at any time.
 	told atomic.Bool
 
+	// hasCancel says that the server has a request to cancel, whatever it has answered. Where nothing of the
+	// transaction can be stored, it may have one.
+	hasCancel bool
+
 	// probeWait is how a probe has waited for this call's statement, if one has.
 	probeWait probeWait
 
@@ -116,14 +120,16 @@ func (st *cancellation) chain() cancel.Chain {
 	grace, budget := st.s.policy.grace(), st.s.policy.budget()
 	var steps []cancel.Step
 	needsAnswer := st.tx.openOnServer() && st.s.mayHaveStored(st.tx)
+	requests := st.s.conn.CancelSteps(st.call.operation)
 	if st.serial && !needsAnswer {
+		st.hasCancel = len(requests) > 0
 		steps = append(steps, cancel.Step{Name: "rpc", Timeout: grace, Do: st.probe})
 	}
 	toAnswer := grace
 	if needsAnswer {
 		toAnswer = budget
 	}
-	for _, request := range st.s.conn.CancelSteps(st.call.operation) {
+	for _, request := range requests {
 		steps = append(steps, cancel.Step{Name: request.Name, Timeout: request.Timeout + toAnswer, Do: func(ctx context.Context) (cancel.Outcome, error) {
 			return st.requestCancel(ctx, request, toAnswer)
 		}})
@@ -143,7 +149,9 @@ func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step, 
 		out, err := request.Do(requestCtx)
 		if out == cancel.Confirmed {
 			st.told.Store(true)
+			st.s.policy.confirmsCancels.Store(true)
 		}
+		st.hasCancel = st.hasCancel || out != cancel.Unsupported
 		switch {
 		case out == cancel.Failed && err != nil && requestCtx.Err() != nil:
 			return cancel.Unanswered, err
@@ -192,63 +200,6 @@ func (st *cancellation) probe(ctx context.Context) (cancel.Outcome, error) {
 		return cancel.Requested, err
 	}
 	return cancel.Confirmed, nil
-}
-
-// checkFree answers nil when the session is free again. In a transaction that is given
-// up the rollback is the probe: any other statement would be refused. A connection that
-// is lost confirms nothing. A transaction that was to be kept and that refuses the
-// probe is rolled back, and rolledBack remembers it, since the next probe must not end
-// another.
-//
-// INVARIANT: no ROLLBACK goes to a server that runs statements in whatever is open while a change may still run there that
-// is several to it. What is left of that would be stored by itself, behind the ROLLBACK that was confirmed.
-// Without one it ends with its session, which takes no COMMIT any more. Ingestions have one: SwanLake refuses them.
-//
-// INVARIANT: nor does one go there behind a cancel that the server has confirmed before the session has answered a
-// statement that was sent behind the call's. GizmoSQL has statements wait for those of others, in the order in which they
-// came, but not the ends of transactions, and confirms the cancel of one that waits.
-func (st *cancellation) checkFree(ctx context.Context) error {
-	s := st.s
-	if lost := s.conn.Lost(); lost != nil {
-		return lost
-	}
-	if st.tx.openOnServer() && !st.rolledBack && st.mayGoOn() {
-		return errMayStillRun
-	}
-	if !st.tx.openOnServer() || st.rolledBack {
-		err := s.runProbe(ctx)
-		if st.tx.phase == txNone && refusesAll(err) { // for a transaction that the statement has left
-			err = s.leaveAbortedTx(ctx)
-			st.leftTx = err == nil
-		}
-		st.answered.Store(err == nil)
-		return err
-	}
-	if st.keepTx {
-		err := s.runProbeInTx(ctx, st.tx.id)
-		if err == nil || !backend.FaultIn(err).KeepsConn() {
-			return err
-		}
-		st.keepTx, st.refusal = false, err
-	}
-	if st.told.Load() && s.acceptsUnknownTx() && !st.inTurn && !st.call.hasResult() {
-		if err := s.runProbeInTx(ctx, st.tx.id); err != nil && !backend.FaultIn(err).KeepsConn() {
-			return err
-		}
-		st.inTurn = true
-	}
-	err := s.sendRollback(ctx, st.tx)
-	switch {
-	case err == nil:
-		st.rolledBack = true
-	case backend.FaultIn(err) == backend.FaultStatement:
-		// An earlier probe that was cut off may have ended it meanwhile.
-		if err = s.rollBack(ctx, st.tx); err == nil {
-			st.rolledBack = true
-			err = s.runProbe(ctx)
-		}
-	}
-	return err
 }
 
 // mayGoOn reports whether the call changes something, and is several to a server that runs statements in whatever is

@@ -73,6 +73,9 @@ type Policy struct {
 	// takesProofs says that the server has prepared a session's proof: that it refuses another is a failure.
 	takesProofs atomic.Bool
 
+	// confirmsCancels says that the server has said of a statement that it has cancelled it.
+	confirmsCancels atomic.Bool
+
 	// ignoresTxIDs says that the server has transactions, and confirms the end of
 	// those that it does not know, or has not said whether it does.
 	ignoresTxIDs atomic.Bool
@@ -114,10 +117,11 @@ type Observer struct {
 // parameters, of an ingestion or by its text, is proven to have ended by the server's word alone: others of the session
 // may come to their turn in its middle.
 //
-// In a transaction of a server that runs statements in whatever is open (SwanLake), an update of that kind has Budget
-// for its answer when its context has ended, and the transaction is rolled back then. Without an answer no ROLLBACK is sent,
-// since what is left of the update would be stored behind it: the connection is closed, and the transaction ends
-// when the server forgets the session. Outside of transactions no setting of the session is put back then, under
+// In a transaction of a server that runs statements in whatever is open and has not confirmed a cancel yet (SwanLake), an
+// update of that kind has Budget for its answer when its context has ended, and the transaction is rolled back
+// then. Without an answer no ROLLBACK is sent, since what is left of the update would be stored behind it: the
+// connection is closed, and the transaction ends when the server forgets the session. Outside of
+// transactions no setting of the session is put back then, under
 // which the rows run that are left: one of the whole server stays as it was set.
 type CancelPolicy struct {
 	// Grace is how long the end of the RPC alone may take to stop the

@@ -7,6 +7,64 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
+// checkFree answers nil when the session is free again. In a transaction that is given
+// up the rollback is the probe: any other statement would be refused. A connection that
+// is lost confirms nothing. A transaction that was to be kept and that refuses the
+// probe is rolled back, and rolledBack remembers it, since the next probe must not end
+// another.
+//
+// INVARIANT: no ROLLBACK goes to a server that runs statements in whatever is open while a change may still run there that
+// is several to it. What is left of that would be stored by itself, behind the ROLLBACK that was confirmed.
+// Without one it ends with its session, which takes no COMMIT any more. Ingestions have one: SwanLake refuses them.
+//
+// INVARIANT: nor does one go there, where the server has requests to cancel, before the session has answered a
+// statement that was sent behind the call's. GizmoSQL has statements wait for those of others, in the order in which they
+// came, but not the ends of transactions, and confirms the cancel of one that waits, or refuses it of a prepared one.
+// SwanLake, which has none, would take the statement for the first behind an aborted transaction.
+func (st *cancellation) checkFree(ctx context.Context) error {
+	s := st.s
+	if lost := s.conn.Lost(); lost != nil {
+		return lost
+	}
+	if st.tx.openOnServer() && !st.rolledBack && st.mayGoOn() {
+		return errMayStillRun
+	}
+	if !st.tx.openOnServer() || st.rolledBack {
+		err := s.runProbe(ctx)
+		if st.tx.phase == txNone && refusesAll(err) { // for a transaction that the statement has left
+			err = s.leaveAbortedTx(ctx)
+			st.leftTx = err == nil
+		}
+		st.answered.Store(err == nil)
+		return err
+	}
+	if st.keepTx {
+		err := s.runProbeInTx(ctx, st.tx.id)
+		if err == nil || !backend.FaultIn(err).KeepsConn() {
+			return err
+		}
+		st.keepTx, st.refusal = false, err
+	}
+	if st.hasCancel && s.acceptsUnknownTx() && !st.inTurn && !st.call.hasResult() {
+		if err := s.runProbeInTx(ctx, st.tx.id); err != nil && !backend.FaultIn(err).KeepsConn() {
+			return err
+		}
+		st.inTurn = true
+	}
+	err := s.sendRollback(ctx, st.tx)
+	switch {
+	case err == nil:
+		st.rolledBack = true
+	case backend.FaultIn(err) == backend.FaultStatement:
+		// An earlier probe that was cut off may have ended it meanwhile.
+		if err = s.rollBack(ctx, st.tx); err == nil {
+			st.rolledBack = true
+			err = s.runProbe(ctx)
+		}
+	}
+	return err
+}
+
 // runProbe runs the probe query to its end, outside of transactions. nil says that the
 // session has answered; what else runs in it is not known from that alone.
 func (s *SessionHandle) runProbe(ctx context.Context) error { return s.runProbeInTx(ctx, "") }

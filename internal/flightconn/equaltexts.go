@@ -40,7 +40,12 @@ func (r *rpcCall) prepare(ctx context.Context, sql string, call backend.Call) (*
 func (r *rpcCall) prepareText(ctx context.Context, sql string, call backend.Call) (reply *pb.ActionCreatePreparedStatementResult, shared bool, err error) {
 	known := &r.conn.endpoint.capabilities.handles
 	if known.Load() == handlesUnknown {
-		defer r.conn.endpoint.awaitFirstPrepare(ctx)()
+		leave := r.conn.endpoint.awaitFirstPrepare(ctx)
+		if known.Load() == handlesUnknown {
+			defer leave()
+		} else { // those behind need not wait, either
+			leave()
+		}
 	}
 	if known.Load() == handlesAreTexts && sqlscan.Parse(sql).IsSQL() {
 		return nil, true, nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -342,5 +343,26 @@ func TestOnlySQLGetsAComment(t *testing.T) {
 		require.Equal(b, []string{"sales/2026", "select 1"}, s.prepared[:2])
 		require.Regexp(b, `^select 1\n/\* [A-Z2-7]+ \*/$`, s.prepared[2])
 		require.Equal(b, []string{"sales/2026", "refresh_all"}, s.prepared[3:])
+	})
+}
+
+// Those who have waited for the first statement of an endpoint do not wait for each other.
+func TestTheFirstStatementAloneIsWaitedFor(t *testing.T) {
+	textBubble(t, func(b *bubble, server *textStatements) {
+		var handles atomic.Int64
+		server.handle = func(string) string { return fmt.Sprint("statement ", handles.Add(1)) }
+		server.refuse = func(string) error { time.Sleep(100 * time.Millisecond); return nil }
+		c := b.open()
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if _, err := c.Prepare(b.Context(), "select 1", backend.Call{}); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		require.Equal(b, 200*time.Millisecond, time.Since(start))
 	})
 }
