@@ -84,13 +84,18 @@ func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, ex
 	}
 	return params.bindTo(stmt, func(rows arrow.RecordBatch) error {
 		err := execute(stmt, rows)
-		if err != nil && params.severalRows() {
+		if err != nil && rows != nil && !unsent(err) {
 			q.s.mu.Lock()
 			q.failedRows = true
 			q.s.mu.Unlock()
 		}
 		return err
 	})
+}
+
+func unsent(err error) bool {
+	var e *backend.Error
+	return errors.As(err, &e) && (e.Unsent || e.Fault == backend.FaultUsage)
 }
 
 // prepareAgain prepares the statement in the transaction of the call, and closes the one before,
@@ -121,7 +126,8 @@ func (q *PreparedQuery) prepareAgain(ctx context.Context, c *call, before backen
 // doubt too, or behind an execution whose rows have failed.
 //
 // INVARIANT: no execution has rows of one before. Arrow's server in Java keeps those of one that it has failed to bind, up
-// to the one that it could not, and executes them with the next.
+// to the one that it could not, and executes them with the next. DuckDB's driver in Java (DazzleDuck) closes a statement
+// whose execution has failed, so that it would refuse all others.
 func (q *PreparedQuery) mustPrepareAgain(c *call) bool {
 	q.s.mu.Lock()
 	stmt, failedRows := q.stmt, q.failedRows

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -71,23 +72,31 @@ func TestNoExecutionHasTheParametersOfAnother(t *testing.T) {
 	})
 }
 
-// Arrow's server in Java keeps the rows before the one that it cannot bind, and executes them with those of the next execution.
+// Arrow's server in Java keeps the rows before the one that it cannot bind, and executes them with those of the next execution;
+// DazzleDuck closes the statement.
 func TestNoExecutionHasRowsOfOneThatHasFailed(t *testing.T) {
+	once := []string{"Prepare", "INSERT 1", "INSERT 1", "INSERT 1"}
+	anew := []string{"Prepare", "INSERT 1", "Prepare", "ClosePrepared", "INSERT 1", "INSERT 1"}
+	unsent := &backend.Error{Stage: backend.StagePrepare, Fault: backend.FaultStatement, Unsent: true, Err: errors.New("not sent")}
 	for _, c := range []struct {
-		batch arrow.RecordBatch
-		log   []string
+		args []any
+		err  error
+		log  []string
 	}{
-		{int64Batch(1), []string{"Prepare", "INSERT 1", "INSERT 1", "INSERT 1"}},
-		{int64Batch(1, 70000), []string{"Prepare", "INSERT 1", "Prepare", "ClosePrepared", "INSERT 1", "INSERT 1"}},
+		{nil, sqlError("not a SMALLINT"), once},
+		{[]any{1}, sqlError("not a SMALLINT"), anew},
+		{[]any{int64Batch(1)}, sqlError("not a SMALLINT"), anew},
+		{[]any{int64Batch(1, 70000)}, sqlError("not a SMALLINT"), anew},
+		{[]any{int64Batch(1, 70000)}, unsent, once},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, &fakeConn{failOnce: map[string][]error{"INSERT 1": {sqlError("not a SMALLINT")}}})
+			r := newRig(t, &fakeConn{failOnce: map[string][]error{"INSERT 1": {c.err}}})
 			q, err := r.handle.PrepareQuery(t.Context(), "INSERT 1")
 			must(t, err)
-			_, err = q.Update(t.Context(), c.batch)
-			require.ErrorContains(t, err, "not a SMALLINT")
+			_, err = q.Update(t.Context(), c.args...)
+			require.ErrorContains(t, err, "not ")
 			for range 2 {
-				_, err = q.Update(t.Context(), c.batch)
+				_, err = q.Update(t.Context(), c.args...)
 				must(t, err)
 			}
 			require.Equal(t, c.log, r.conn.Log())

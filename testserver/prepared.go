@@ -24,6 +24,7 @@ type prepared struct {
 
 	mu     sync.Mutex
 	params []arrow.RecordBatch // bound, owned
+	closed bool                // by ClosesFailed
 }
 
 // bind replaces the parameters; it takes them over.
@@ -215,7 +216,7 @@ func (h *handlers) DoPutPreparedStatementUpdate(ctx context.Context, u flightsql
 			return 0, status.Error(codes.InvalidArgument, "Parameters were not bound before executing a prepared statement")
 		}
 	}
-	return h.update(ctx, Statement{SQL: p.sql, Kind: KindUpdate, Tx: p.tx}, params)
+	return h.updatePrepared(ctx, p, params)
 }
 
 func (h *handlers) GetFlightInfoPreparedStatement(ctx context.Context, q flightsql.PreparedStatementQuery, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {

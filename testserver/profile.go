@@ -145,6 +145,8 @@ type Profile struct {
 	// BoundUpdates runs a prepared update with the parameters that were bound last, for a query,
 	// whatever comes with it; without any it is INVALID_ARGUMENT.
 	BoundUpdates bool
+	// ClosesFailed has a prepared update that has failed refuse whatever it is to execute after that.
+	ClosesFailed bool
 
 	// MaxRequest is the limit of one request message in bytes, default 4 MiB.
 	// TooLargeCode answers a larger one, default ResourceExhausted.
