@@ -6,7 +6,6 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/ipc"
 )
 
 // Format is a form in which a result is written.
@@ -63,15 +62,9 @@ func NewWriter(w io.Writer, schema *arrow.Schema, f Format) (Writer, error) {
 	case JSON:
 		return &jsonWriter{out: w}, nil
 	case Arrow:
-		return &arrowWriter{ipc.NewWriter(w, ipc.WithSchema(schema))}, nil
+		return newArrow(w, schema)
 	case Parquet:
 		return newParquet(w, schema)
 	}
 	return nil, fmt.Errorf("export: no format %q: it is one of %v", f, Formats())
 }
-
-// An arrowWriter writes an Arrow IPC stream.
-type arrowWriter struct{ out *ipc.Writer }
-
-func (a *arrowWriter) Write(batch arrow.RecordBatch) error { return a.out.Write(batch) }
-func (a *arrowWriter) Close() error                        { return a.out.Close() }

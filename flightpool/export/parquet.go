@@ -1,6 +1,7 @@
 package export
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -22,12 +23,13 @@ const rowGroupBytes = 16 << 20
 // A parquetWriter gathers batches to row groups.
 type parquetWriter struct {
 	out    *pqarrow.FileWriter
+	file   *gate
 	schema *arrow.Schema // of what is written: without views, and without lists of fixed size
 	held   int64
 }
 
 func newParquet(w io.Writer, schema *arrow.Schema) (_ *parquetWriter, err error) {
-	defer contain(&err)
+	defer contain("as Parquet", &err)
 	if schema.NumFields() == 0 {
 		return nil, errors.New("as Parquet: there is no column")
 	}
@@ -37,13 +39,78 @@ func newParquet(w io.Writer, schema *arrow.Schema) (_ *parquetWriter, err error)
 		}
 	}
 	schema = plainSchema(schema, true)
-	out, err := pqarrow.NewFileWriter(schema, struct{ io.Writer }{w}, // Close must not close w
-		parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Snappy)),
-		pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
+	properties, err := propertiesOf(schema)
 	if err != nil {
 		return nil, fmt.Errorf("as Parquet: %w", err)
 	}
-	return &parquetWriter{out: out, schema: schema}, nil
+	file := &gate{out: w}
+	out, err := pqarrow.NewFileWriter(schema, file, properties, pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
+	if err != nil {
+		return nil, fmt.Errorf("as Parquet: %w", err)
+	}
+	return &parquetWriter{out: out, file: file, schema: schema}, nil
+}
+
+// propertiesOf has no statistics written of texts that are in a dictionary: arrow-go leaves
+// the empty text out of the least of them, and readers that go by it pass over its rows.
+func propertiesOf(schema *arrow.Schema) (*parquet.WriterProperties, error) {
+	properties := []parquet.WriterProperty{parquet.WithCompression(compress.Codecs.Snappy)}
+	columns, err := pqarrow.ToParquet(schema, parquet.NewWriterProperties(properties...), pqarrow.DefaultWriterProps())
+	if err != nil {
+		return nil, err
+	}
+	var coded []bool
+	for _, f := range schema.Fields() {
+		coded = appendCoded(coded, f.Type)
+	}
+	for i := range columns.NumColumns() {
+		if len(coded) != columns.NumColumns() || coded[i] {
+			properties = append(properties, parquet.WithStatsPath(columns.Column(i).ColumnPath(), false))
+		}
+	}
+	return parquet.NewWriterProperties(properties...), nil
+}
+
+// appendCoded appends, for each column of Parquet that a type is, whether it has texts of a
+// dictionary.
+func appendCoded(to []bool, t arrow.DataType) []bool {
+	switch t := storageOf(t).(type) {
+	case *arrow.DictionaryType:
+		return append(to, arrow.IsBaseBinary(storageOf(t.ValueType).ID()))
+	case arrow.NestedType:
+		for _, f := range t.Fields() {
+			to = appendCoded(to, f.Type)
+		}
+		return to
+	default:
+		return append(to, false)
+	}
+}
+
+// A gate is what a file is written to. While it holds, what is written waits: where arrow-go
+// cannot write a batch, it ends the file, which would look whole.
+type gate struct {
+	out   io.Writer
+	holds bool
+	held  bytes.Buffer
+}
+
+func (g *gate) Write(p []byte) (int, error) {
+	if g.holds {
+		return g.held.Write(p)
+	}
+	return g.out.Write(p)
+}
+
+// during calls write, and lets through what it has written unless it fails.
+func (g *gate) during(write func() error) error {
+	g.holds = true
+	if err := write(); err != nil {
+		return err
+	}
+	g.holds = false
+	_, err := g.held.WriteTo(g.out)
+	return err
 }
 
 // codesSeconds reports whether a dictionary somewhere in a type has times of seconds.
@@ -59,14 +126,14 @@ func codesSeconds(t arrow.DataType) bool {
 }
 
 // contain makes an error of a panic: Arrow panics on some types that Parquet lacks.
-func contain(err *error) {
+func contain(form string, err *error) {
 	if fault := recover(); fault != nil {
-		*err = fmt.Errorf("as Parquet: %v", fault)
+		*err = fmt.Errorf("%s: %v", form, fault)
 	}
 }
 
 func (p *parquetWriter) Write(batch arrow.RecordBatch) (err error) {
-	defer contain(&err)
+	defer contain("as Parquet", &err)
 	if batch.NumRows() == 0 {
 		return nil
 	}
@@ -92,7 +159,7 @@ func (p *parquetWriter) Write(batch arrow.RecordBatch) (err error) {
 	}
 	marked := array.NewRecordBatch(p.schema, columns, batch.NumRows())
 	defer marked.Release()
-	return p.out.WriteBuffered(marked)
+	return p.file.during(func() error { return p.out.WriteBuffered(marked) })
 }
 
 // written is a column as arrow-go's writer gets it right.
@@ -111,8 +178,8 @@ func written(column arrow.Array) (arrow.Array, error) {
 }
 
 // asWritten is d with what arrow-go's writer of Parquet cannot do put right: the members of NULL
-// structs are NULL too (markedNull), NULL lists have no items (withoutDeadItems), and a dictionary
-// without values has a buffer of its indices, which the writer looks into.
+// structs are NULL too (markedNull), NULL lists have no items (withoutDeadItems), a dictionary
+// without values has a buffer of its indices, which the writer looks into, and none is a slice.
 //
 // above has the validity bits of the struct that d is a member of: bit i is that of d's
 // row i, wherever the struct begins in its buffers. The caller releases the result.
@@ -123,7 +190,12 @@ func asWritten(d arrow.ArrayData, above *memory.Buffer) (arrow.ArrayData, error)
 		if buffers[1] == nil {
 			buffers[1] = memory.NewBufferBytes([]byte{})
 		}
-		return array.NewDataWithDictionary(d.DataType(), d.Len(), buffers, nulls, d.Offset(), d.Dictionary().(*array.Data)), nil
+		values, err := fromTheBeginning(d.Dictionary())
+		if err != nil {
+			return nil, err
+		}
+		defer values.Release()
+		return array.NewDataWithDictionary(d.DataType(), d.Len(), buffers, nulls, d.Offset(), values.(*array.Data)), nil
 	}
 	marked := id == arrow.STRUCT || isList(id) || id == arrow.FLOAT16 || arrow.IsDecimal(id)
 	if !marked || above == nil && len(d.Children()) == 0 {
@@ -148,6 +220,24 @@ func asWritten(d arrow.ArrayData, above *memory.Buffer) (arrow.ArrayData, error)
 		children[i] = of
 	}
 	return array.NewData(plainType(d.DataType(), true), d.Len(), buffers, children, nulls, d.Offset()), nil
+}
+
+// fromTheBeginning is a dictionary that is no slice: of the texts of one, arrow-go's writer takes
+// others. The caller releases it.
+func fromTheBeginning(d arrow.ArrayData) (arrow.ArrayData, error) {
+	if d.Offset() == 0 {
+		d.Retain()
+		return d, nil
+	}
+	slice := array.MakeFromData(d)
+	defer slice.Release()
+	whole, err := array.Concatenate([]arrow.Array{slice}, memory.DefaultAllocator)
+	if err != nil {
+		return nil, err
+	}
+	defer whole.Release()
+	whole.Data().Retain()
+	return whole.Data(), nil
 }
 
 // markedNull is d's buffers, and how many NULLs there are, where every member of a NULL
