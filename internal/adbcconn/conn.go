@@ -13,6 +13,7 @@ import (
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/flightconn"
+	"github.com/flightpool/flightpool/internal/ipcwrite"
 )
 
 // Conn is backend.Conn over a connection of ADBC's Flight SQL driver, whose
@@ -248,12 +249,13 @@ func (k *call) update(stmt adbc.Statement) (int64, error) {
 }
 
 // Ingest is part of backend.Conn. The driver has neither compression nor
-// options of a server's own; with those the native connection ingests. Rows are
+// options of a server's own, and leaves out dictionaries (package ipcwrite); with those the
+// native connection ingests. Rows are
 // split so that no message exceeds the server's limit, which the driver does
 // not look at. A single row that does is the caller's fault while nothing was
 // sent, and of unknown outcome once parts were.
 func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, sc backend.Call) (int64, error) {
-	if opts.Compression != backend.IngestUncompressed || len(opts.Options) > 0 {
+	if opts.Compression != backend.IngestUncompressed || len(opts.Options) > 0 || ipcwrite.HasDictionary(rows.Schema()) {
 		return c.Conn.Ingest(ctx, rows, opts, sc)
 	}
 	k, err := c.begin(ctx, "Ingest", sc)

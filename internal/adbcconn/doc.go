@@ -13,7 +13,8 @@
 // Queries, updates, prepared statements and bulk ingestion go through the
 // driver. Transactions, savepoints, session options, metadata, pings and
 // cancelling are the native connection's own, as is an ingestion with
-// compression or server-specific options, which the driver does not have.
+// compression or server-specific options, which the driver does not have, or with
+// dictionaries.
 //
 // Defects of the driver, and the workaround for each:
 //
@@ -33,6 +34,8 @@
 //	its errors lead nowhere            the status of the RPC that failed is kept beside them
 //	it answers updates half-way        DoPut is read to its end before it hears the answer
 //	it sends batches of any size       parameters and rows are split by measured size
+//	it leaves out dictionaries that    rows with dictionaries are ingested by the native connection
+//	are about those before
 //	it changes the dictionaries of     results whose dictionaries have dictionaries are refused
 //	dictionaries in batches given out
 //
@@ -84,5 +87,5 @@
 //	send.go, stream.go       what both kinds share; like.go, fault.go: patterns, errors
 //	generic.go               the other kind: any driver of ADBC's
 //	generic_call.go          one call of it
-//	generic_query.go, generic_partitions.go, generic_prepared.go, generic_tx.go, generic_proofs.go, generic_metadata.go
+//	generic_query.go, generic_partitions.go, generic_prepared.go, generic_ingest.go, generic_tx.go, generic_proofs.go, generic_metadata.go
 package adbcconn

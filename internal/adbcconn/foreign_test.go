@@ -571,3 +571,29 @@ func TestABatchThatIsMalformedIsAnError(t *testing.T) {
 		require.NoError(t, c.Lost())
 	})
 }
+
+// A pool that is closed by force closes its connections beside their readers.
+func TestABatchOutlivesTheCloseOfItsConnection(t *testing.T) {
+	mem := memory.NewCheckedAllocator(memory.DefaultAllocator)
+	defer mem.AssertSize(t, 0)
+	withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
+		b := array.NewInt64Builder(mem)
+		defer b.Release()
+		b.AppendValues([]int64{1, 2, 3}, nil)
+		column := b.NewArray()
+		d.malformed = array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "n", Type: column.DataType()}}, nil), []arrow.Array{column}, 3)
+		column.Release()
+		rows, err := c.Query(t.Context(), "q", backend.Call{})
+		require.NoError(t, err)
+		d.malformed.Release()
+		batch, err := rows.Next()
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		require.EqualValues(t, 1, d.released.Load()-1) // beside that of the probe
+		require.EqualValues(t, 1, batch.NumCols())
+		require.EqualValues(t, 3, batch.Column(0).(*array.Int64).Value(2))
+		_, err = rows.Next()
+		require.ErrorIs(t, err, backend.ErrSessionLost)
+		rows.Close()
+	})
+}

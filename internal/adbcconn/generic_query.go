@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -162,22 +161,37 @@ type genericSource struct {
 	call      *driverCall
 	rows      *genericRows
 	validator flightconn.Validator
+	given     arrow.RecordBatch // last, owned, or nil: the Close of the connection releases the reader
 }
 
 func (r *genericSource) schema() *arrow.Schema { return r.rows.reader.Schema() }
 
-// next reads a batch in the driver. The batch stays the reader's: it is valid
-// until the following next, and must not be used after release. No batch and no
-// error is the end.
+// next reads a batch in the driver. No batch and no error is the end.
 func (r *genericSource) next() (arrow.RecordBatch, error) {
+	r.dropGiven()
 	batch, err := runInDriver(r.call, backend.StageFetch, func(ctx context.Context) (arrow.RecordBatch, error) {
 		batch, err := nextChecked(ctx, r.rows.reader, &r.validator)
+		if batch != nil && err == nil {
+			batch.Retain()
+		}
 		return batch, r.call.conn.verifyAfterRefusal(err)
-	}, nil)
+	}, releaseBatch)
 	if batch == nil && err == nil {
 		return nil, io.EOF
 	}
+	r.given = batch
 	return batch, err
+}
+
+func (r *genericSource) dropGiven() {
+	releaseBatch(r.given)
+	r.given = nil
+}
+
+func releaseBatch(b arrow.RecordBatch) {
+	if b != nil {
+		b.Release()
+	}
 }
 
 // interrupt ends the context of the driver's reader.
@@ -187,6 +201,7 @@ func (r *genericSource) interrupt() { r.call.end() }
 // GenericConfig.CloseTimeout. Later calls wait behind it, so that the connection is lost
 // where that is not enough.
 func (r *genericSource) release() {
+	r.dropGiven()
 	r.call.end()
 	c := r.call.conn
 	c.enterInBackground(func() {
@@ -232,50 +247,5 @@ func (t *driverCall) update(prepare toExecute, call backend.Call) (int64, error)
 		n, err := stmt.ExecuteUpdate(ctx)
 		t.conn.noteCut(ctx, call, err)
 		return max(n, -1), t.conn.verifyAfterRefusal(err)
-	}, nil)
-}
-
-// checkSendable is nil for what the driver can send. One of Flight SQL sends Arrow's
-// IPC format; others are handed the arrays themselves.
-func (c *GenericConn) checkSendable(schema *arrow.Schema) error {
-	if !c.isFlightSQL {
-		return nil
-	}
-	return flightconn.CheckSendable(schema)
-}
-
-// Ingest is part of backend.Conn. Compression is the driver's affair. rows are
-// read by the driver, on the goroutine of the call in the driver: a reader that
-// blocks beyond the context costs the connection. Inside a transaction the
-// Flight SQL driver is refused, since it would load outside of it.
-func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
-	t, err := c.begin(ctx, "Ingest")
-	if err != nil {
-		return 0, err
-	}
-	defer t.end()
-	switch {
-	case opts.Table == "":
-		return 0, t.usageError(errors.New("no table"))
-	case call.Tx != "" && c.isFlightSQL:
-		e := c.newError(t.op, backend.StageArgument, backend.FaultUnsupported,
-			errors.New("ADBC's Flight SQL driver ingests outside of the open transaction"))
-		e.Unsent = true
-		return 0, e
-	}
-	if err := c.checkSendable(rows.Schema()); err != nil {
-		return 0, t.usageError(fmt.Errorf("rows: %w", err))
-	}
-	return runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
-		stmt, err := c.cn.NewStatement()
-		if err != nil {
-			return 0, err
-		}
-		defer func() { _ = stmt.Close() }()
-		if err := errjoin.Join(setIngest(stmt, opts), setHeaders(stmt, call), stmt.BindStream(ctx, rows)); err != nil {
-			return 0, err
-		}
-		n, err := stmt.ExecuteUpdate(ctx)
-		return max(n, -1), err
 	}, nil)
 }

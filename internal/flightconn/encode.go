@@ -8,6 +8,8 @@ import (
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/flightpool/flightpool/internal/ipcwrite"
 )
 
 // tooLargeError says that something cannot be sent in one message. Where
@@ -36,7 +38,7 @@ func (e *tooLargeError) Error() string {
 // It belongs to one goroutine, and close must be called.
 type encoder struct {
 	limit   int
-	writer  *ipc.Writer
+	writer  *ipcwrite.Writer
 	pending []*putMessage        // what the writer wrote last
 	desc    *pb.FlightDescriptor // goes with the first message
 	rows    int64                // to try next, 0 at the start
@@ -53,7 +55,7 @@ func newEncoder(desc *pb.FlightDescriptor, schema *arrow.Schema, limit int, opts
 	for i := range schema.NumFields() { // Fields makes a copy of them
 		e.compacts = e.compacts || isCompacted(schema.Field(i).Type)
 	}
-	e.writer = ipc.NewWriterWithPayloadWriter(PayloadFunc(e.keepPending), append(opts, ipc.WithSchema(schema), ipc.WithAllocator(memory.NewGoAllocator()))...)
+	e.writer = ipcwrite.New(PayloadFunc(e.keepPending), schema, append(opts, ipc.WithAllocator(memory.NewGoAllocator()))...)
 	return e
 }
 

@@ -54,6 +54,7 @@ var layers = []layer{
 	{dir: "session", may: []string{"backend", "internal/bind", "cancel", "rowscan", "internal/effect", "internal/backoff", "internal/callback", "internal/printing", "internal/ctxerr", "internal/ctxvalues", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
 
 	{dir: "internal/structfields", may: []string{"internal/errjoin"}},
+	{dir: "internal/ipcwrite", external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "internal/bind", may: []string{"internal/errjoin", "internal/structfields", "rowscan"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "internal/effect", external: []string{"google.golang.org/grpc"}},
 	{dir: "internal/backoff"},
@@ -78,9 +79,9 @@ var layers = []layer{
 	{dir: "internal/tools/archtest"},
 	{dir: "internal/tools"},
 	{dir: "internal/grpcconn", may: []string{"internal/eof", "internal/invariant"}, external: []string{"google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/", "golang.org/x/net/http2/hpack", "golang.org/x/net/http/httpguts"}},
-	{dir: "internal/flightconn", may: []string{"internal/grpcconn", "internal/printing", "internal/netname", "internal/ctxerr", "backend", "cancel", "internal/backoff", "internal/callback", "internal/effect", "internal/eof", "internal/invariant", "internal/taskgroup", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
+	{dir: "internal/flightconn", may: []string{"internal/grpcconn", "internal/ipcwrite", "internal/printing", "internal/netname", "internal/ctxerr", "backend", "cancel", "internal/backoff", "internal/callback", "internal/effect", "internal/eof", "internal/invariant", "internal/taskgroup", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
 	{dir: "internal/driverapi", may: []string{"backend", "session"}},
-	{dir: "internal/adbcconn", may: []string{"internal/ctxerr", "backend", "cancel", "internal/callback", "internal/effect", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+	{dir: "internal/adbcconn", may: []string{"internal/ctxerr", "backend", "cancel", "internal/callback", "internal/effect", "internal/eof", "internal/flightconn", "internal/ipcwrite", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
 	{dir: "flightpool", may: []string{"rowscan", "internal/backoff", "internal/bind", "internal/printing", "internal/netname", "backend", "session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/ctxvalues", "internal/flightconn", "internal/histogram", "internal/invariant", "internal/option", "internal/taskgroup", "internal/tracers", "internal/sqlscan", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"backend", "flightpool", "flightpool/sqldriver", "session", "rowscan", "internal/adbcconn", "internal/callback", "internal/ctxerr", "internal/driverapi", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},

@@ -1,0 +1,98 @@
+package adbcconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/flightconn"
+	"github.com/flightpool/flightpool/internal/ipcwrite"
+)
+
+// checkSendable is nil for what the driver can send. One of Flight SQL sends Arrow's
+// IPC format; others are handed the arrays themselves.
+func (c *GenericConn) checkSendable(schema *arrow.Schema) error {
+	if !c.isFlightSQL {
+		return nil
+	}
+	return flightconn.CheckSendable(schema)
+}
+
+// Ingest is part of backend.Conn. Compression is the driver's affair. rows are
+// read by the driver, on the goroutine of the call in the driver: a reader that
+// blocks beyond the context costs the connection. Inside a transaction the
+// Flight SQL driver is refused, since it would load outside of it.
+func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
+	t, err := c.begin(ctx, "Ingest")
+	if err != nil {
+		return 0, err
+	}
+	defer t.end()
+	switch {
+	case opts.Table == "":
+		return 0, t.usageError(errors.New("no table"))
+	case call.Tx != "" && c.isFlightSQL:
+		e := c.newError(t.op, backend.StageArgument, backend.FaultUnsupported,
+			errors.New("ADBC's Flight SQL driver ingests outside of the open transaction"))
+		e.Unsent = true
+		return 0, e
+	}
+	if err := c.checkSendable(rows.Schema()); err != nil {
+		return 0, t.usageError(fmt.Errorf("rows: %w", err))
+	}
+	return runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
+		stmt, err := c.cn.NewStatement()
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = stmt.Close() }()
+		rows := rows
+		if c.isFlightSQL && ipcwrite.HasDictionary(rows.Schema()) {
+			own := &ownDictionaries{RecordReader: rows}
+			defer own.dictionaries.Release()
+			rows = own
+		}
+		if err := errjoin.Join(setIngest(stmt, opts), setHeaders(stmt, call), stmt.BindStream(ctx, rows)); err != nil {
+			return 0, err
+		}
+		n, err := stmt.ExecuteUpdate(ctx)
+		return max(n, -1), err
+	}, nil)
+}
+
+var errDictionaryLeftOut = errors.New("a batch has a dictionary that is about that of the batch before, which ADBC's Flight SQL driver would leave out; the native backend sends it")
+
+// ownDictionaries reads rows up to a batch whose dictionary ADBC's Flight SQL driver would
+// leave out: see package ipcwrite. It does not release rows. release may be called only when
+// the driver has returned.
+type ownDictionaries struct {
+	array.RecordReader
+	dictionaries ipcwrite.Dictionaries
+	err          error
+}
+
+// Next is part of array.RecordReader.
+func (r *ownDictionaries) Next() bool {
+	if r.err != nil || !r.RecordReader.Next() {
+		return false
+	}
+	mistaken, err := r.dictionaries.Follow(r.RecordBatch())
+	if mistaken {
+		err = errDictionaryLeftOut
+	}
+	r.err = err
+	return err == nil
+}
+
+// Err is part of array.RecordReader.
+func (r *ownDictionaries) Err() error {
+	if r.err != nil {
+		return r.err
+	}
+	return r.RecordReader.Err()
+}
