@@ -116,6 +116,18 @@ func TestParquetSaysNothingFalseOfADictionary(t *testing.T) {
 			}
 		}
 	}
+	for _, of := range []arrow.DataType{arrow.ListOf(arrow.PrimitiveTypes.Int64), arrow.MapOf(arrow.BinaryTypes.String, arrow.PrimitiveTypes.Int64)} {
+		values := map[arrow.Type]string{arrow.LIST: "[[7, null], null]", arrow.MAP: `[[{"key":"a","value":7}], null]`}[of.ID()]
+		read, err := file.NewParquetReader(bytes.NewReader(writeAll(t, Parquet, column(t, of, values))))
+		require.NoError(t, err)
+		for i := range read.MetaData().Schema.NumColumns() {
+			chunk, err := read.MetaData().RowGroup(0).ColumnChunk(i)
+			require.NoError(t, err)
+			stats, err := chunk.Statistics()
+			require.NoError(t, err)
+			require.False(t, stats != nil && stats.HasMinMax(), "it is false of some")
+		}
+	}
 	// Of others it says what there is.
 	read, err := file.NewParquetReader(bytes.NewReader(writeAll(t, Parquet, column(t, arrow.BinaryTypes.String, `["", "b"]`))))
 	require.NoError(t, err)

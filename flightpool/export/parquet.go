@@ -52,7 +52,8 @@ func newParquet(w io.Writer, schema *arrow.Schema) (_ *parquetWriter, err error)
 }
 
 // propertiesOf has no statistics written of texts that are in a dictionary: arrow-go leaves
-// the empty text out of the least of them, and readers that go by it pass over its rows.
+// the empty text out of the least of them, and readers that go by it pass over its rows. Nor are
+// there any of what is in lists, of which it leaves out values beside NULLs.
 func propertiesOf(schema *arrow.Schema) (*parquet.WriterProperties, error) {
 	properties := []parquet.WriterProperty{parquet.WithCompression(compress.Codecs.Snappy)}
 	columns, err := pqarrow.ToParquet(schema, parquet.NewWriterProperties(properties...), pqarrow.DefaultWriterProps())
@@ -64,7 +65,7 @@ func propertiesOf(schema *arrow.Schema) (*parquet.WriterProperties, error) {
 		coded = appendCoded(coded, f.Type)
 	}
 	for i := range columns.NumColumns() {
-		if len(coded) != columns.NumColumns() || coded[i] {
+		if len(coded) != columns.NumColumns() || coded[i] || columns.Column(i).MaxRepetitionLevel() > 0 {
 			properties = append(properties, parquet.WithStatsPath(columns.Column(i).ColumnPath(), false))
 		}
 	}
