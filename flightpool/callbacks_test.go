@@ -371,18 +371,26 @@ func TestABadLoggerIsCountedAndHoldsNothingUp(t *testing.T) {
 				cfg := Config{Dialer: srv.Dial, Logger: slog.New(badHandler{bad})}
 				cfg.Hooks.Cancelled = func(string, cancel.Report) { told++ }
 				cfg.Hooks.Health = func(error) { told++ }
+				cfg.Hooks.Connections.OpenFailed = func(error, time.Duration) { told++ }
+				cfg.Hooks.Connections.Leaked = func(reservoir.Leak) { told++ }
+				cfg.Hooks.Connections.CloseStalled = func(reservoir.Reason) { told++ }
 				p, err := New(t.Context(), "grpc://server:1", cfg)
 				require.NoError(t, err)
 				ended := make(chan struct{})
 				go func() {
+					defer close(ended)
+					defer func() { _ = recover() }()
 					p.cancelled("Query", cancel.Report{}) // not confirmed
 					p.healthChanged(errAway)
-					close(ended)
+					h := p.wrapHooks()
+					h.OpenFailed(errAway, time.Second)
+					h.Leaked(reservoir.Leak{})
+					h.CloseStalled(reservoir.Shutdown)
 				}()
 				time.Sleep(time.Second)
 				<-ended
-				require.Equal(t, 2, told)
-				require.EqualValues(t, 2, p.Stats().HookFailures)
+				require.Equal(t, 5, told)
+				require.EqualValues(t, 5, p.Stats().HookFailures)
 				require.Error(t, p.Stats().LastHookError)
 				require.NoError(t, p.Close(t.Context()))
 			})

@@ -3,6 +3,7 @@ package flightpool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -210,4 +212,38 @@ func foreignFailures(r *rig) map[string]error {
 	r.srv.Faults().Clear()
 	_, failures["a statement"] = r.pool.Update(r.Context(), "INSERT INTO nowhere VALUES (1)")
 	return failures
+}
+
+// In an errgroup the cause of a context is what another call has failed with. It says nothing of this one.
+func TestTheCauseOfAContextIsNoFailureOfTheCall(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		s := r.session()
+		for _, why := range []error{
+			ErrClosed, &UnhealthyError{Reason: errors.New("another server's")}, &reservoir.ExhaustedError{MaxSize: 77, Cause: errors.New("another pool's")},
+			&Error{Op: "Update", Stage: backend.StageExecute, Fault: FaultStatement, SQLState: "23505", Err: errors.New("duplicate key")},
+			fmt.Errorf("another call: %w", context.DeadlineExceeded),
+		} {
+			ctx, end := context.WithCancelCause(r.Context())
+			time.AfterFunc(time.Second, func() { end(why) })
+			_, err := r.pool.Update(ctx, "SET a = 1")
+			require.ErrorIs(r, err, why)
+			require.ErrorContains(r, err, "context canceled")
+			var e *Error
+			require.ErrorAs(r, err, &e)
+			require.Equal(r, FaultContext, e.Fault, "%v", err)
+			require.Equal(r, backend.StageAcquire, e.Stage, "%v", err)
+			require.Empty(r, e.SQLState, "%v", err)
+			require.True(r, SafeToRetry(err), "%v", err)
+		}
+		require.NoError(r, s.Close())
+	})
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		tx, err := r.pool.BeginTx(r.Context(), TxOptions{})
+		require.NoError(r, err)
+		ctx, end := context.WithCancelCause(r.Context())
+		end(fmt.Errorf("another transaction: %w", ErrBusy))
+		require.ErrorIs(r, tx.Commit(ctx), context.Canceled)
+		time.Sleep(time.Minute)
+		require.Zero(r, r.pool.Stats().InUse, "Commit has given the connection back")
+	})
 }

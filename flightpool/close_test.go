@@ -176,3 +176,26 @@ func TestASecondCloseLeavesTheFirstItsTime(t *testing.T) {
 		require.Equal(t, 1, closes)
 	})
 }
+
+// In an errgroup the cause of a context is what another call has failed with, such as that another pool is closed.
+func TestTheFirstCloseIsTheFirstWhateverEndsItsContext(t *testing.T) {
+	withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+		closes := 0
+		p, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, Layer: countedCloses{&closes}})
+		require.NoError(t, err)
+		s, err := p.AcquireSession(t.Context())
+		require.NoError(t, err)
+		ctx, end := context.WithCancelCause(t.Context())
+		end(fmt.Errorf("another pool: %w", ErrClosed))
+		err = p.Close(ctx)
+		require.ErrorContains(t, err, "1 connections closed under their borrowers")
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		require.NotEqual(t, FaultUsage, e.Fault)
+		require.Equal(t, 1, closes, "what the connections share is let go of")
+		require.Error(t, p.policy.OwnerContext.Err(), "what runs for the pool has ended")
+		require.NoError(t, s.Close())
+		require.ErrorIs(t, p.Close(t.Context()), ErrClosed)
+		require.Equal(t, 1, closes)
+	})
+}

@@ -93,6 +93,10 @@ func IsConflict(err error) bool { return backend.IsConflict(err) }
 
 // acquireError is the error of a call that got no connection.
 func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) error {
+	ended := ctxerr.Of(ctx)
+	if p.endedByCause(ended, err) {
+		return &Error{Op: op, Stage: backend.StageAcquire, Fault: FaultContext, Target: p.target, Unsent: true, Ctx: ended, Err: inPoolsWords(err)}
+	}
 	e := &Error{Op: op, Stage: backend.StageAcquire, Target: p.target, Unsent: true, Err: poolError(err)}
 	var failed *reservoir.OpenError
 	var full *reservoir.ExhaustedError
@@ -122,10 +126,20 @@ func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) 
 	case errors.As(err, &inner):
 		e.Stage, e.Fault, e.SQLState, e.Err = inner.Stage, inner.Fault, inner.SQLState, err
 	}
-	if ended := ctxerr.Of(ctx); ended != nil {
+	if ended != nil {
 		e.Ctx, e.Fault = ended, FaultContext
 	}
 	return e
+}
+
+// endedByCause reports whether a wait has failed since the caller's context has ended, with a cause of its own: that may be
+// what another call has failed with, on another pool, and says nothing of this one.
+func (p *FlightSQLPool) endedByCause(ended, err error) bool {
+	if ended == nil || ended == context.Canceled || ended == context.DeadlineExceeded { //nolint:errorlint // bare: there is no cause
+		return false
+	}
+	_, exhausted := err.(*reservoir.ExhaustedError) //nolint:errorlint // of this pool, whose numbers it tells
+	return !exhausted && !p.closing.Load() && errors.Is(err, ended)
 }
 
 // leakHint tells what to look at when every connection is in use.

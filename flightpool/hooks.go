@@ -47,7 +47,9 @@ func (p *FlightSQLPool) wrapHooks() reservoir.Hooks {
 	failed, leaked, stalled := h.OpenFailed, h.Leaked, h.CloseStalled
 	h.OpenFailed = func(err error, took time.Duration) {
 		if log != nil {
-			log.Warn("flightpool: a connection could not be opened", "target", p.target, "error", err, "took", took)
+			p.callHook(func() {
+				log.Warn("flightpool: a connection could not be opened", "target", p.target, "error", err, "took", took)
+			})
 		}
 		if failed != nil {
 			failed(err, took)
@@ -55,7 +57,9 @@ func (p *FlightSQLPool) wrapHooks() reservoir.Hooks {
 	}
 	h.Leaked = func(l reservoir.Leak) {
 		if log != nil {
-			log.Warn("flightpool: a session or result is out for long; is it released?", "target", p.target, "held", l.Held, "borrower", l.Stack)
+			p.callHook(func() {
+				log.Warn("flightpool: a session or result is out for long; is it released?", "target", p.target, "held", l.Held, "borrower", l.Stack)
+			})
 		}
 		if leaked != nil {
 			leaked(l)
@@ -63,7 +67,9 @@ func (p *FlightSQLPool) wrapHooks() reservoir.Hooks {
 	}
 	h.CloseStalled = func(r reservoir.Reason) {
 		if log != nil {
-			log.Warn("flightpool: closing a connection takes longer than CloseTimeout", "target", p.target, "reason", r.String())
+			p.callHook(func() {
+				log.Warn("flightpool: closing a connection takes longer than CloseTimeout", "target", p.target, "reason", r.String())
+			})
 		}
 		if stalled != nil {
 			stalled(r)

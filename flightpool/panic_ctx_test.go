@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
@@ -42,6 +44,15 @@ func TestAPanicInTheCallersContextKeepsNoConnection(t *testing.T) {
 		"Query":  func(ctx context.Context, p *FlightSQLPool) { _, _ = firstValue(ctx, p, "SELECT 1") },
 		"Update": func(ctx context.Context, p *FlightSQLPool) { _, _ = p.Update(ctx, "SET a = 1") },
 		"Ping":   func(ctx context.Context, p *FlightSQLPool) { _ = p.Ping(ctx) },
+		"parameters": func(ctx context.Context, p *FlightSQLPool) {
+			_ = drained(p.Query(ctx, "SELECT ?", 7)) // by a statement that is kept
+		},
+		"Ingest": func(ctx context.Context, p *FlightSQLPool) {
+			batch := ints("a", 1)
+			if rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch}); err == nil {
+				_, _ = p.Ingest(ctx, "t", rows, IngestOptions{})
+			}
+		},
 		"session": func(ctx context.Context, p *FlightSQLPool) {
 			s, err := p.AcquireSession(ctx)
 			if err == nil {
@@ -92,7 +103,7 @@ func TestAPanicInTheCallersContextKeepsNoConnection(t *testing.T) {
 					continue
 				}
 				t.Run(name+", "+met+", "+way, func(t *testing.T) {
-					cfg := Config{MaxSize: 1}
+					cfg := Config{MaxSize: 1, StatementCache: 2}
 					if met == "a session to prove" {
 						cfg.OnConnect = paint
 					}

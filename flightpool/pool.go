@@ -2,7 +2,6 @@ package flightpool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -126,7 +125,7 @@ func (p *FlightSQLPool) Close(ctx context.Context) error {
 		return nil
 	}
 	e := &Error{Op: "Close", Stage: backend.StageClose, Target: p.target, Err: err}
-	if errors.Is(err, ErrClosed) {
+	if reservoir.ClosedBefore(err) {
 		e.Fault = FaultUsage
 	}
 	return e
@@ -138,7 +137,7 @@ func (p *FlightSQLPool) closeAll(ctx context.Context) error {
 	if err != nil {
 		err = poolError(err)
 	}
-	if errors.Is(err, ErrClosed) {
+	if reservoir.ClosedBefore(err) {
 		return err // the rest is for the Close that came first, which may wait still
 	}
 	p.stopFollowing() // until then leases could be revoked whose connections were lent

@@ -232,7 +232,7 @@ func (t *Tx) commit(ctx context.Context) error {
 	err := t.s.Commit(ctx)
 	var e *Error
 	unsent := errors.As(err, &e) && e.Unsent && !errors.Is(err, ErrSessionLost)
-	busy = unsent && errors.Is(e.Err, ErrBusy) // else it is in what has aborted the transaction
+	busy = unsent && e.Fault == FaultUsage && errors.Is(e.Err, ErrBusy) // else it is in what has aborted the transaction, or why ctx has ended
 	if unsent && !busy {
 		err = errjoin.Join(err, t.s.RollbackOpen(ctx))
 	}

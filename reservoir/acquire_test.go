@@ -3,6 +3,7 @@ package reservoir_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -341,6 +342,26 @@ func TestALeakIsReportedOnceWithTheBorrowersStack(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, leaks, 2, "each once")
 		release(t, l, second)
+		shut(t, r)
+	})
+}
+
+// In an errgroup the cause of a context is what another call has failed with, such as a deadline of its own.
+func TestACancelledWaitHasNotTimedOutWhateverItsCause(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.MaxSize = 1 })
+		held := acquire(t, r)
+		ctx, end := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { end(fmt.Errorf("another call: %w", context.DeadlineExceeded)) })
+		for range 2 { // while it waits, and when it comes
+			_, err := r.Acquire(ctx)
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, context.DeadlineExceeded, "of the cause")
+			require.NotErrorIs(t, err, reservoir.ErrExhausted)
+		}
+		require.EqualValues(t, 2, r.Stats().Canceled)
+		require.Zero(t, r.Stats().Timeouts)
+		release(t, held)
 		shut(t, r)
 	})
 }

@@ -93,14 +93,14 @@ func (r *Reservoir[C]) drainedNow() bool {
 // itself, until ctx ends.
 //
 // A further Close waits for the same, but forces nothing, and returns ErrClosed, within
-// a *CloseError that wraps the error of its ctx too when that ends before.
+// a *CloseError that wraps the error of its ctx too when that ends before: see ClosedBefore.
 func (r *Reservoir[C]) Close(ctx context.Context) error {
 	if !r.beginClose() {
 		select {
 		case <-r.drained:
 		case <-ctx.Done():
 			if n := r.remaining(); n > 0 {
-				return &CloseError{Remaining: n, Cause: fmt.Errorf("%w: %w", ErrClosed, contextError(ctx))}
+				return &CloseError{Remaining: n, Cause: fmt.Errorf("%w: %w", ErrClosed, contextError(ctx)), further: true}
 			}
 		}
 		return ErrClosed

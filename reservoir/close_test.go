@@ -2,6 +2,7 @@ package reservoir_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +97,30 @@ func TestAFurtherCloseSaysClosedWhateverItsContext(t *testing.T) {
 		for range 20 {
 			require.Equal(t, reservoir.ErrClosed, r.Close(ended), "nothing is left to wait for")
 		}
+	})
+}
+
+// The context of the first Close may have ended since something else is closed.
+func TestTheErrorOfCloseTellsWhetherAnotherCameBefore(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, nil)
+		acquire(t, r)
+		ended, cancel := context.WithCancelCause(t.Context())
+		cancel(reservoir.ErrClosed)
+		first := make(chan error, 1)
+		go func() {
+			waits, stop := context.WithTimeoutCause(t.Context(), time.Second, reservoir.ErrClosed)
+			defer stop()
+			first <- r.Close(waits)
+		}()
+		synctest.Wait()
+		further := r.Close(ended)
+		require.True(t, reservoir.ClosedBefore(further), "%v", further)
+		err := <-first
+		require.ErrorIs(t, err, reservoir.ErrClosed)
+		require.False(t, reservoir.ClosedBefore(err), "%v", err)
+		require.True(t, reservoir.ClosedBefore(fmt.Errorf("wrapped: %w", r.Close(t.Context()))))
+		require.False(t, reservoir.ClosedBefore(nil))
 	})
 }
 

@@ -166,6 +166,8 @@ type CloseError struct {
 	// Cause is the error of Close's context. In that of a further Close it is
 	// ErrClosed as well.
 	Cause error
+
+	further bool // of a further Close
 }
 
 func (e *CloseError) Error() string {
@@ -174,6 +176,15 @@ func (e *CloseError) Error() string {
 
 // Unwrap gives Cause.
 func (e *CloseError) Unwrap() error { return e.Cause }
+
+// ClosedBefore reports whether err is that of a further Close: another had come before. That it is
+// ErrClosed does not say so, since the context of the first may have ended with that as its cause.
+func ClosedBefore(err error) bool {
+	if e := (*CloseError)(nil); errors.As(err, &e) {
+		return e.further
+	}
+	return errors.Is(err, ErrClosed)
+}
 
 // PanicError is a panic of a callback, caught: Value is what it panicked with, and
 // Stack where, as runtime/debug.Stack prints it. Stack is not part of the error's

@@ -126,7 +126,7 @@ const (
 
 // waitOutcomeOf says how a wait that ended with ctx's error is counted.
 func waitOutcomeOf(err error) waitOutcome {
-	if errors.Is(err, context.DeadlineExceeded) {
+	if ctxerr.IsTimeout(err) {
 		return timedOut
 	}
 	return canceled

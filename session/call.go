@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -176,6 +175,19 @@ func (c *call) bindContext(opts QueryOptions) {
 	}
 }
 
+// runCallersCode runs code of the caller's, such as a method of its context or reader, between begin and the step. A
+// panic or Goexit in it ends the call, of which nothing was sent, and goes on in the caller.
+func (c *call) runCallersCode(f func()) {
+	returned := false
+	defer func() {
+		if !returned {
+			_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Unsent: true, Err: errCallbackExited}})
+		}
+	}()
+	f()
+	returned = true
+}
+
 // notifyEnd tells the owner of the call's end, in e, or well if e is nil. Every call that
 // has begun comes here once, outside of all locks, when the session is free again or is
 // being cancelled.
@@ -206,7 +218,7 @@ func (c *call) interrupt(cause error) {
 	if r != nil { // first, so that a reader who leaves finds out why
 		r.interrupt(cause)
 	}
-	if r == nil && !c.mode.cancels() && errors.Is(cause, backend.ErrHandleClosed) {
+	if r == nil && !c.mode.cancels() && cause == backend.ErrHandleClosed { //nolint:errorlint // the cause of a context may wrap it
 		return
 	}
 	c.mu.Lock()

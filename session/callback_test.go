@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
@@ -64,6 +66,121 @@ func TestAPanicOfTheCallersOwnCostsTheCallAlone(t *testing.T) {
 			must(t, r.handle.Close())
 			r.clean(name)
 			require.Len(t, r.returns, 1)
+		})
+	}
+}
+
+// exitingRows end the goroutine that retains them.
+type exitingRows struct{ array.RecordReader }
+
+func (exitingRows) Retain() { runtime.Goexit() }
+
+// exitingBatch does so too.
+type exitingBatch struct{ arrow.RecordBatch }
+
+func (exitingBatch) Retain() { runtime.Goexit() }
+
+// What is asked of the caller's own before anything is sent may panic or end the goroutine: the result of a call that has
+// failed, which is nil, as rows for one. Nothing is sent, no connection kept, no transaction aborted.
+func TestWhatOfTheCallersFailsBeforeAnythingIsSentEndsTheCall(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, s *SessionHandle){
+		"the rows of a call that has failed": func(ctx context.Context, s *SessionHandle) {
+			_, _ = s.Ingest(ctx, "t", (*QueryResult)(nil), backend.IngestOptions{})
+		},
+		"rows": func(ctx context.Context, s *SessionHandle) {
+			_, _ = s.Ingest(ctx, "t", exitingRows{}, backend.IngestOptions{})
+		},
+		"parameters": func(ctx context.Context, s *SessionHandle) {
+			_, _ = s.UpdateWithRecordBatch(ctx, "INSERT 1", exitingBatch{int64Batch(1)})
+		},
+	} {
+		for _, of := range []string{"a single call", "a session", "a transaction"} {
+			t.Run(name+" of "+of, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newRig(t, &fakeConn{})
+					s := r.handle
+					switch of {
+					case "a single call":
+						s = r.stateless()
+					case "a transaction":
+						must(t, s.BeginTransaction(t.Context()))
+					}
+					sent := r.conn.Log()
+					ended := make(chan struct{})
+					go func() {
+						defer close(ended)
+						defer func() { _ = recover() }()
+						call(t.Context(), s)
+						t.Error("the call has returned")
+					}()
+					<-ended
+					time.Sleep(time.Minute)
+					require.Equal(t, sent, r.conn.Log(), "nothing was sent")
+					if of != "a single call" {
+						_, err := s.Update(t.Context(), "INSERT 2")
+						require.NoError(t, err)
+					}
+					if of == "a transaction" {
+						must(t, s.Commit(t.Context()))
+					}
+					must(t, s.Close())
+					r.reused()
+				})
+			})
+		}
+	}
+}
+
+// In an errgroup the cause of a context is what another call has failed with. That a result was released, or a handle
+// closed, is said there of others: rows that are cut are not whole, and nobody waits on.
+func TestTheCauseOfAContextIsNoWordOfOurOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := newRig(t, &fakeConn{pace: time.Second})
+		must(t, other.handle.BeginTransaction(t.Context()))
+		other.change(t.Context(), "SELECT 100").Release()
+		_, why := other.handle.Update(t.Context(), "INSERT 1")
+		require.ErrorIs(t, why, backend.ErrTxAborted)
+		r := newRig(t, &fakeConn{pace: time.Second})
+		ctx, end := context.WithCancelCause(t.Context())
+		time.AfterFunc(2500*ms, func() { end(why) })
+		res, err := r.handle.Query(ctx, "SELECT 100")
+		must(t, err)
+		rows := 0
+		for res.Next() {
+			rows++
+		}
+		require.Less(t, rows, 100)
+		require.ErrorIs(t, res.Err(), context.Canceled, "the rows were cut")
+		require.ErrorIs(t, res.Err(), why)
+		res.Release()
+		must(t, r.handle.Close())
+		_ = other.handle.Close() // its transaction is aborted
+	})
+	for name, call := range map[string]func(ctx context.Context, s *SessionHandle) error{
+		"Commit":           func(ctx context.Context, s *SessionHandle) error { return s.Commit(ctx) },
+		"Rollback":         func(ctx context.Context, s *SessionHandle) error { return s.Rollback(ctx) },
+		"BeginTransaction": func(ctx context.Context, s *SessionHandle) error { return s.BeginTransaction(ctx) },
+		"SetOption":        func(ctx context.Context, s *SessionHandle) error { return s.SetOption(ctx, "a", "b") },
+		"NoCancel": func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.UpdateWithOptions(ctx, "UPDATE SLOW 1h", QueryOptions{NoCancel: true})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, &fakeConn{})
+				if name == "Commit" || name == "Rollback" {
+					must(t, r.handle.BeginTransaction(t.Context()))
+				}
+				r.conn.work = map[string]time.Duration{"Begin": time.Hour, "Commit": time.Hour, "Rollback": time.Hour, "SetOptions": time.Hour}
+				ctx, end := context.WithCancelCause(t.Context())
+				time.AfterFunc(time.Second, func() { end(fmt.Errorf("another session: %w", backend.ErrHandleClosed)) })
+				began := time.Now()
+				require.ErrorIs(t, call(ctx, r.handle), context.Canceled)
+				require.LessOrEqual(t, time.Since(began), time.Second+50*ms)
+				time.Sleep(3 * time.Hour)
+				_ = r.handle.Close() // it may be lost
+			})
 		})
 	}
 }

@@ -114,7 +114,7 @@ func NewTraced(conn backend.Conn, policy *Policy, trace *Trace, releaseConn func
 func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, mode callMode) (begun *call, err error) {
 	ctx, trace := s.startTrace(ctx, op, opts)
 	err = errCallbackExited // where a method of ctx ends the goroutine
-	held, started := false, false
+	held := false
 	defer func() {
 		if !held && s.trace == nil {
 			trace.End(err)
@@ -122,11 +122,6 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 	}()
 	c := s.newCall(ctx, op, opts, mode)
 	c.trace, c.quiet = trace, opts.quiet
-	defer func() {
-		if started { // a method of ctx has panicked
-			_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Unsent: true, Err: errCallbackExited}})
-		}
-	}()
 	for {
 		wait, err := s.tryBegin(c, opts.backgroundRollback)
 		if err == nil && wait == nil {
@@ -148,10 +143,11 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 				Ctx: ctxerr.Of(ctx), Err: errors.New("the previous call of the session is still being ended")}
 		}
 	}
-	held, started = true, true
-	c.bindContext(opts)
-	err = ctxerr.Of(c.ctx)
-	started = false
+	held = true
+	c.runCallersCode(func() {
+		c.bindContext(opts)
+		err = ctxerr.Of(c.ctx)
+	})
 	if err == nil && mode.cancels() {
 		err = c.cause() // Close may have come already
 	}

@@ -42,8 +42,8 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 	if err := s.checkStatement(c, ingestScript(opts)); err != nil {
 		return 0, c.finish(outcome{err: err})
 	}
-	c.manyExecutions = true // the table may have been made before the rows failed
-	rows.Retain()
+	c.manyExecutions = true                    // the table may have been made before the rows failed
+	c.runCallersCode(func() { rows.Retain() }) // a nil *QueryResult panics
 	c.afterStep = rows.Release
 	return runStep(c, func(ctx context.Context) (int64, error) {
 		source := &callerRows{RecordReader: rows}

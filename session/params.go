@@ -142,7 +142,7 @@ func (q *PreparedQuery) mustPrepareAgain(c *call) bool {
 func (c *call) retainParams(params parameters) {
 	c.hasParams = params.given()
 	if params.batch != nil {
-		params.batch.Retain()
+		c.runCallersCode(func() { params.batch.Retain() })
 		c.onEnd = append(c.onEnd, params.batch.Release)
 	}
 	c.manyExecutions = params.severalRows()

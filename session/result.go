@@ -1,7 +1,6 @@
 package session
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -111,7 +110,7 @@ func (r *QueryResult) Record() arrow.RecordBatch { return r.batch }
 func (r *QueryResult) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if errors.Is(r.mu.cause, errReleasedEarly) {
+	if r.mu.cause == errReleasedEarly { //nolint:errorlint // the cause of a context may wrap another's
 		return nil // released early by the reader: not an error
 	}
 	return r.mu.err

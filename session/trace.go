@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -228,7 +227,7 @@ func (c *call) endTrace(o outcome, e *backend.Error) {
 	r := c.attachedResult()
 	switch {
 	case r == nil && (c.failureReported || e != nil && c.s.trace != nil):
-	case r != nil && (e == nil || errors.Is(o.interruptedBy, errReleasedEarly)):
+	case r != nil && (e == nil || o.interruptedBy == errReleasedEarly): //nolint:errorlint // as in Err
 		c.trace.End(r.Err())
 	case e != nil && (!c.quiet || !e.Unsent):
 		c.trace.End(e)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,6 +204,75 @@ func TestDoKeepsAPoolThatIsNotUsed(t *testing.T) {
 			users, err := r.UserStats("s")
 			require.NoError(t, err)
 			require.Empty(t, users, "then it is drained")
+		})
+	}
+}
+
+// A call that waits hears at once that the server cannot be reached, also one of a function whose pool has a successor.
+func TestDoIsToldThatItsServerIsUnhealthy(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, srv.Close()) }()
+			var away atomic.Bool
+			kind := registry.Kind{Name: "flightsql", Flight: func(ctx context.Context, p registry.ConnectParams) (*flightpool.FlightSQLPool, error) {
+				cfg := p.Config
+				cfg.Dialer = func(ctx context.Context, address string) (net.Conn, error) {
+					if away.Load() {
+						return nil, errors.New("connection refused")
+					}
+					return srv.Dial(ctx, address)
+				}
+				return flightpool.New(ctx, "grpc://mem:1", cfg)
+			}}
+			r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{kind}})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, r.Close(t.Context())) }()
+			require.NoError(t, r.Register(t.Context(), registry.ServerDefinition{
+				Name: "s", Kind: "flightsql", Users: map[string]registry.UserMapping{"a": {}, "b": {}}, MinIdle: -1, WarmupConnections: -1, AcquireTimeout: -1,
+				HealthCheck: registry.HealthCheck{FailureThreshold: 1},
+			}))
+			require.NoError(t, r.Do(t.Context(), "s", "a", func(p *flightpool.FlightSQLPool) error {
+				if replaced {
+					require.NoError(t, r.ApplyDDL(t.Context(), "ALTER SERVER s OPTIONS (ADD host 'x')"))
+				}
+				require.True(t, r.Healthy("s"))
+				away.Store(true)
+				require.Error(t, r.Do(t.Context(), "s", "b", func(p *flightpool.FlightSQLPool) error { return p.Ping(t.Context()) }))
+				require.False(t, r.Healthy("s"))
+				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+				defer stop()
+				began := time.Now()
+				require.ErrorIs(t, p.Ping(ctx), registry.ErrUnhealthy)
+				require.LessOrEqual(t, time.Since(began), 10*time.Second, "no longer than a probe takes")
+				return nil
+			}))
+		})
+	}
+}
+
+// Nor does one wait under FailFast for what others have.
+func TestDoIsRefusedAtOnceUnderFailFast(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		doing(t, func(d *registry.ServerDefinition) {
+			d.MaxSize, d.OnExhausted, d.AcquireTimeout = 1, flightpool.FailFast, -1
+			d.Users = map[string]registry.UserMapping{"a": {}, "b": {}}
+		}, func(t *testing.T, r *registry.Registry) {
+			held, err := r.Acquire(t.Context(), "s", "b")
+			require.NoError(t, err)
+			require.NoError(t, r.Do(t.Context(), "s", "a", func(p *flightpool.FlightSQLPool) error {
+				if replaced {
+					require.NoError(t, r.ApplyDDL(t.Context(), "ALTER SERVER s OPTIONS (ADD host 'x')"))
+				}
+				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+				defer stop()
+				began := time.Now()
+				require.ErrorIs(t, p.Ping(ctx), registry.ErrExhausted)
+				require.Zero(t, time.Since(began))
+				return nil
+			}))
+			require.NoError(t, held.Release())
 		})
 	}
 }

@@ -294,6 +294,6 @@ func busiestUser(users map[string]*userPool, some func(*userPool) bool) (best *u
 // after that see that the server is unhealthy by themselves.
 func (s *server) failWaiters(err error) {
 	for _, u := range *s.users.Load() {
-		u.version.Load().FailWaiters(err)
+		u.failWaiters(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/fairshare"
 	"github.com/flightpool/flightpool/internal/taskgroup"
+	"github.com/flightpool/flightpool/reservoir"
 )
 
 // server is one registered server. It begins with newServer and ends with close, after
@@ -239,7 +240,7 @@ func (s *server) closeUsers(ctx context.Context) error {
 			continue
 		}
 		wg.Go(func() {
-			if err := drain(ctx); err != nil && !errors.Is(err, ErrClosed) {
+			if err := drain(ctx); err != nil && !reservoir.ClosedBefore(err) {
 				mu.Lock()
 				defer mu.Unlock()
 				faults = append(faults, fmt.Errorf("user %q: %w", u.name, err))

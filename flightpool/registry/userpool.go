@@ -80,7 +80,7 @@ func (u *userPool) setWaitStats(d *ServerDefinition) {
 	u.waitTimes.CompareAndSwap(nil, &histogram.Histogram{})
 }
 
-// Resize and the next three are called by package fairshare, for the current version.
+// Resize and the next three are called by package fairshare; all but Refuse are for the current version.
 func (u *userPool) Resize(n int) { _ = u.version.Load().Resize(n) } // a closed one needs no size
 func (u *userPool) Yield(n int, unused time.Duration) int {
 	return u.version.Load().CloseIdle(n, unused)
@@ -88,7 +88,7 @@ func (u *userPool) Yield(n int, unused time.Duration) int {
 func (u *userPool) Replace() { u.version.Load().Reset() }
 
 // Refuse fails those who wait as if they had been refused at once, and counts them so.
-func (u *userPool) Refuse() { u.version.Load().FailWaiters(errNoConnFree) }
+func (u *userPool) Refuse() { u.failWaiters(errNoConnFree) }
 
 // hooks let the registry count and judge what its reservoirs do. They run outside the
 // reservoir's lock, for all versions of the pool.
@@ -117,7 +117,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 		WaitStart: func() {
 			m.AddWaiting(1)
 			if down := s.health.down.Load(); down != nil && !s.health.probeQueued() {
-				u.version.Load().FailWaiters(down) // the server turned unhealthy between lookup and queueing
+				u.failWaiters(down) // the server turned unhealthy between lookup and queueing
 			}
 		},
 		WaitEnd: func(waited time.Duration, err error) {
@@ -141,6 +141,13 @@ func (u *userPool) hooks() reservoir.Hooks {
 			u.destroyed.Add(1)
 			u.lifetimeSum.add(time.Since(u.createdAt))
 		},
+	}
+}
+
+// failWaiters fails the callers who wait, those as well of Do on a version that has a successor.
+func (u *userPool) failWaiters(err error) {
+	for _, g := range u.allVersions() {
+		g.FailWaiters(err)
 	}
 }
 

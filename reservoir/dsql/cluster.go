@@ -266,7 +266,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 	if err == ErrClosed { //nolint:errorlint // bare: closed before, and all of it
 		return nil
 	}
-	if errors.Is(err, ErrClosed) {
+	if reservoir.ClosedBefore(err) {
 		return err // the rest is for the Close that came first
 	}
 	c.stopListening() // until then leases could be revoked whose connections were lent

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -129,6 +130,22 @@ func TestRevokedLeasesCloseIdleConnectionsNowAndBusyOnesAtTheDeadline(t *testing
 	closeSoon(t, p.Close)
 	require.Nil(t, budget.tell, "it listens no more")
 	require.Zero(t, budget.Stats().InUse)
+}
+
+// In an errgroup the cause of a context is what another call has failed with, such as that another cluster is closed.
+func TestTheFirstCloseIsTheFirstWhateverEndsItsContext(t *testing.T) {
+	g := startGate(t, nil)
+	budget := &revocable{Leases: lease.NewLeases("x", 1)}
+	c := newCluster(t, g, func(c *dsql.Config) { c.MaxSize, c.Leases = 1, budget })
+	pool, err := c.NewPool(dsql.View{})
+	require.NoError(t, err)
+	held, err := pool.Acquire(within(t, 20*time.Second))
+	require.NoError(t, err)
+	ctx, end := context.WithCancelCause(t.Context())
+	end(fmt.Errorf("another cluster: %w", dsql.ErrClosed))
+	require.ErrorIs(t, c.Close(ctx), context.Canceled)
+	require.Nil(t, budget.tell, "it listens no more")
+	held.Release()
 }
 
 func TestAStatementThatMayHaveBeenSentRunsOnce(t *testing.T) {
