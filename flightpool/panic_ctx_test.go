@@ -124,6 +124,7 @@ func TestAPanicInTheCallersContextKeepsNoConnection(t *testing.T) {
 							waits()
 							<-ended
 							time.Sleep(10 * time.Second) // for cancel chains
+							synctest.Wait()              // for those who ask the context
 							reached = left == 0
 							left = 0
 							require.Zero(t, r.pool.Stats().InUse, "at %d", at)

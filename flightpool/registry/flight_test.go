@@ -240,6 +240,7 @@ func TestDoIsToldThatItsServerIsUnhealthy(t *testing.T) {
 				require.True(t, r.Healthy("s"))
 				away.Store(true)
 				require.Error(t, r.Do(t.Context(), "s", "b", func(p *flightpool.FlightSQLPool) error { return p.Ping(t.Context()) }))
+				synctest.Wait() // for the hook of the failed open
 				require.False(t, r.Healthy("s"))
 				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 				defer stop()
