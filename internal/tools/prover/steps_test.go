@@ -202,6 +202,16 @@ func (w *world) held() (n int) {
 	return n
 }
 
+// inTxBeside reports whether another than a may have a transaction open.
+func (w *world) inTxBeside(a *actor) bool {
+	for _, other := range w.actors {
+		if other != a && other.tx != nil && other.tx.ended == open {
+			return true
+		}
+	}
+	return w.parallel
+}
+
 // judge notes what an error means to its actor, nil for a call of the pool's.
 // Without faults a call fails for a reason only.
 func (w *world) judge(s step, a *actor, err error) {
@@ -219,6 +229,7 @@ func (w *world) judge(s step, a *actor, err error) {
 	case errors.Is(err, flightpool.ErrExhausted) && (w.parallel || w.held() >= w.program.max):
 	case errors.Is(err, backend.ErrBusy) && a != nil && a.held != nil:
 	case w.profile.FreshCookie && errors.Is(err, flightpool.ErrSessionLost) && (a == nil || !a.heard): // it had ended when it was acquired
+	case w.profile.CountedIDs && errors.Is(err, flightpool.ErrSessionLost) && w.inTxBeside(a) && strings.Contains(err.Error(), "to two sessions at once"):
 	case w.program.auth == "token" && known && e.Fault == flightpool.FaultAuth && w.mayExpire(s, a): // during the call, or since the session was lent
 	case w.sourceWorse:
 	case !w.calm && (!w.settled || a != nil && !a.settled), late, errors.Is(err, errPanicked), errors.Is(err, errStop), s.arg(1) == "result" && errors.Is(err, backend.ErrBusy), known && e.Fault == flightpool.FaultUnsupported && w.mayLack(s.verb):
