@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/float16"
 )
 
 // Value is the value of col at row as a field of type any gets it from Rows:
@@ -77,6 +78,19 @@ func (v *value) sizedNumber() any {
 		return int32(v.int())
 	}
 	return v.int()
+}
+
+// halfFloat is the number that a half float is. Of those below the least normal one, 2^-14,
+// arrow-go's Float32 makes others, near zero.
+func halfFloat(half float16.Num) float64 {
+	if bits := half.Uint16(); bits&0x7c00 == 0 {
+		f := math.Ldexp(float64(bits&0x3ff), -24)
+		if half.Signbit() {
+			return -f
+		}
+		return f
+	}
+	return float64(half.Float32())
 }
 
 // goList is the elements of a list, or the entries of a map, each a map of its

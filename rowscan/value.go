@@ -146,7 +146,7 @@ func scalarOf(col arrow.Array, row int) (v value, ok bool) {
 	case *array.Float32:
 		v.kind, v.size, v.num = floatKind, 32, math.Float64bits(float64(a.Value(row)))
 	case *array.Float16:
-		v.kind, v.size, v.num = floatKind, 32, math.Float64bits(float64(a.Value(row).Float32()))
+		v.kind, v.size, v.num = floatKind, 32, math.Float64bits(halfFloat(a.Value(row)))
 	case *array.Boolean:
 		v.kind, v.num = boolKind, boolBit(a.Value(row))
 	case *array.String:

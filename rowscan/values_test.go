@@ -13,6 +13,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
+	"github.com/apache/arrow-go/v18/arrow/float16"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
@@ -444,4 +445,32 @@ func TestTextsSayWhatTheyStandFor(t *testing.T) {
 	require.Equal(t, `["<a&b>","\"",null]`, oneRow[string](t, html))
 	floats := columnOf(t, arrow.ListOf(arrow.PrimitiveTypes.Float64), `[["NaN", "+Inf", "-Inf", 0.5]]`)
 	require.Equal(t, `["NaN","+Inf","-Inf",0.5]`, oneRow[string](t, floats))
+}
+
+// arrow-go's Float32 of halves below 2^-14 is another number, near zero.
+func TestEveryHalfFloatIsTheNumberThatItIs(t *testing.T) {
+	b := array.NewFloat16Builder(memory.DefaultAllocator)
+	for bits := range 1 << 16 {
+		b.Append(float16.FromBits(uint16(bits)))
+	}
+	col := b.NewArray()
+	for bits := range 1 << 16 {
+		fraction, exponent := bits&0x3ff, bits>>10&0x1f
+		want := math.Ldexp(float64(fraction+1024), exponent-25)
+		switch {
+		case exponent == 0:
+			want = math.Ldexp(float64(fraction), -24)
+		case exponent == 0x1f && fraction > 0:
+			require.True(t, math.IsNaN(float64(Value(col, bits).(float32))), "%#x", bits)
+			continue
+		case exponent == 0x1f:
+			want = math.Inf(1)
+		}
+		want = math.Copysign(want, float64(1-2*(bits>>15)))
+		require.Equal(t, math.Float32bits(float32(want)), math.Float32bits(Value(col, bits).(float32)), "%#x is %g", bits, want)
+	}
+	for text, bits := range map[string]int{"5.9604645e-08": 1, "-6.097555e-05": 0x83ff, "6.1035156e-05": 0x400, "65504": 0x7bff} {
+		require.Equal(t, text, string(AppendJSON(nil, col, bits)))
+	}
+	require.Equal(t, math.Ldexp(1, -24), oneRow[struct{ A float64 }](t, array.NewSlice(col, 1, 2)).A)
 }

@@ -14,8 +14,8 @@
 // lists of fixed size, refuses NULL lists that have items, as those of fixed size always do,
 // fails on a batch whose lists have no item of a dictionary, and lacks the views that DataFusion's
 // servers send for texts, which are written as texts here. It takes other texts of a dictionary that
-// is a slice, and its statistics of dictionaries leave out the empty text: there are none of
-// those here. Its Arrow leaves out a dictionary that is about
+// is a slice. Its statistics leave out the empty text of dictionaries, and half floats before a NaN: there
+// are none of those here. Its Arrow leaves out a dictionary that is about
 // the one before, floats to within 0.00001. Its CSV has NULL and the text NULL alike; its JSON sorts the
 // columns by name, and leaves out zeros at the end of decimals.
 //

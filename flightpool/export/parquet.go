@@ -53,38 +53,39 @@ func newParquet(w io.Writer, schema *arrow.Schema) (_ *parquetWriter, err error)
 
 // propertiesOf has no statistics written of texts that are in a dictionary: arrow-go leaves
 // the empty text out of the least of them, and readers that go by it pass over its rows. Nor are
-// there any of what is in lists, of which it leaves out values beside NULLs.
+// there any of half floats, of which it leaves out those before a NaN, and of what is in lists, of
+// which it leaves out values beside NULLs.
 func propertiesOf(schema *arrow.Schema) (*parquet.WriterProperties, error) {
 	properties := []parquet.WriterProperty{parquet.WithCompression(compress.Codecs.Snappy)}
 	columns, err := pqarrow.ToParquet(schema, parquet.NewWriterProperties(properties...), pqarrow.DefaultWriterProps())
 	if err != nil {
 		return nil, err
 	}
-	var coded []bool
+	var misjudged []bool
 	for _, f := range schema.Fields() {
-		coded = appendCoded(coded, f.Type)
+		misjudged = appendMisjudged(misjudged, f.Type)
 	}
 	for i := range columns.NumColumns() {
-		if len(coded) != columns.NumColumns() || coded[i] || columns.Column(i).MaxRepetitionLevel() > 0 {
+		if len(misjudged) != columns.NumColumns() || misjudged[i] || columns.Column(i).MaxRepetitionLevel() > 0 {
 			properties = append(properties, parquet.WithStatsPath(columns.Column(i).ColumnPath(), false))
 		}
 	}
 	return parquet.NewWriterProperties(properties...), nil
 }
 
-// appendCoded appends, for each column of Parquet that a type is, whether it has texts of a
-// dictionary.
-func appendCoded(to []bool, t arrow.DataType) []bool {
+// appendMisjudged appends, for each column of Parquet that a type is, whether arrow-go's statistics
+// of its values may be false: it has texts of a dictionary, or half floats.
+func appendMisjudged(to []bool, t arrow.DataType) []bool {
 	switch t := storageOf(t).(type) {
 	case *arrow.DictionaryType:
 		return append(to, arrow.IsBaseBinary(storageOf(t.ValueType).ID()))
 	case arrow.NestedType:
 		for _, f := range t.Fields() {
-			to = appendCoded(to, f.Type)
+			to = appendMisjudged(to, f.Type)
 		}
 		return to
 	default:
-		return append(to, false)
+		return append(to, t.ID() == arrow.FLOAT16)
 	}
 }
 

@@ -83,9 +83,9 @@ func (g Gen) floats(n int) (arrow.Array, []any) {
 		f := g.float()
 		switch b := b.(type) {
 		case *array.Float16Builder:
-			half := float16.New(float32(g.IntN(4000)-2000) / 8)
-			b.Append(half)
-			f = float64(half.Float32())
+			half := uint16(g.Uint64())
+			b.Append(float16.FromBits(half))
+			f = halfFloat(half)
 		case *array.Float32Builder:
 			b.Append(float32(f))
 			f = float64(float32(f))
@@ -97,6 +97,24 @@ func (g Gen) floats(n int) (arrow.Array, []any) {
 		}
 		return number{new(big.Rat).SetFloat64(f)}
 	})
+}
+
+// halfFloat is the number that IEEE 754's half float of these bits stands for.
+func halfFloat(half uint16) float64 {
+	exponent, fraction := int(half>>10&0x1f), float64(half&0x3ff)
+	f := math.Ldexp(1024+fraction, exponent-25)
+	switch {
+	case exponent == 0:
+		f = math.Ldexp(fraction, -24)
+	case exponent == 0x1f && fraction == 0:
+		f = math.Inf(1)
+	case exponent == 0x1f:
+		f = math.NaN()
+	}
+	if half>>15 == 1 {
+		return -f
+	}
+	return f
 }
 
 func (g Gen) fixed(n int) (arrow.Array, []any) {
