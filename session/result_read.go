@@ -95,7 +95,11 @@ func (r *QueryResult) ReadAll(ctx context.Context) (arrow.Table, error) {
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
-	return array.NewTableFromRecords(r.schema, batches), nil
+	schema := r.schema
+	if len(batches) > 0 { // of the very types of its columns: Arrow panics at some that are only equal
+		schema = batches[0].Schema()
+	}
+	return array.NewTableFromRecords(schema, batches), nil
 }
 
 // Row is the first row of a query.
