@@ -9,6 +9,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/bind"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 // parameters are what a statement is executed with: every row of a batch, or one row of
@@ -84,7 +85,7 @@ func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, ex
 	}
 	return params.bindTo(stmt, func(rows arrow.RecordBatch) error {
 		err := execute(stmt, rows)
-		if err != nil && rows != nil && !unsent(err) {
+		if err != nil && rows != nil && !unsent(err) && (params.severalRows() || q.script.Rows() == sqlscan.RowsNone) {
 			q.s.mu.Lock()
 			q.failedRows = true
 			q.s.mu.Unlock()
@@ -127,7 +128,8 @@ func (q *PreparedQuery) prepareAgain(ctx context.Context, c *call, before backen
 //
 // INVARIANT: no execution has rows of one before. Arrow's server in Java keeps those of one that it has failed to bind, up
 // to the one that it could not, and executes them with the next. DuckDB's driver in Java (DazzleDuck) closes a statement
-// whose execution has failed, so that it would refuse all others.
+// whose change has failed, so that it would refuse all others, and says so. Behind one row a text with rows stays as it is: to prepare
+// it again may be to run it (requireSingleExecution; SwanLake does, with NULLs).
 func (q *PreparedQuery) mustPrepareAgain(c *call) bool {
 	q.s.mu.Lock()
 	stmt, failedRows := q.stmt, q.failedRows

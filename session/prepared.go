@@ -16,8 +16,8 @@ import (
 // PreparedQuery is a prepared statement of a SessionHandle. It is used by one
 // goroutine at a time, and lives until Close or the handle's. Where it is executed in
 // another transaction than it was prepared in, or outside of any, it is prepared again
-// for that, unless the server goes by its session alone, and behind an execution with parameters that has
-// failed. A text that servers run while they prepare it is sent anew by each execution instead: a PIVOT by the
+// for that, unless the server goes by its session alone, and behind an execution with several rows of parameters that has
+// failed, or with one where it returns no rows. A text that servers run while they prepare it is sent anew by each execution instead: a PIVOT by the
 // values in the data, and what else DuckDB makes several statements of.
 //
 // It is on record in the handle's prepared, guarded by the handle's lock as is stmt, until its
@@ -33,7 +33,7 @@ type PreparedQuery struct {
 	headers metadata.MD // of the preparing
 	bound   bool        // parameters were sent, which the server may have kept
 
-	// failedRows says that an execution with parameters has failed since the preparing. The handle's lock guards it.
+	// failedRows says that an execution has failed behind which it is prepared again. The handle's lock guards it.
 	failedRows bool
 }
 
