@@ -1,6 +1,7 @@
 package adbcconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,17 +52,16 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 			return 0, err
 		}
 		defer func() { _ = stmt.Close() }()
-		rows := rows
+		rows, own := rows, ownDictionaries{RecordReader: rows}
 		if c.isFlightSQL && ipcwrite.HasDictionary(rows.Schema()) {
-			own := &ownDictionaries{RecordReader: rows}
 			defer own.dictionaries.Release()
-			rows = own
+			rows = &own
 		}
 		if err := errjoin.Join(setIngest(stmt, opts), setHeaders(stmt, call), stmt.BindStream(ctx, rows)); err != nil {
 			return 0, err
 		}
 		n, err := stmt.ExecuteUpdate(ctx)
-		return max(n, -1), err
+		return max(n, -1), cmp.Or(err, own.err) // a driver may take an early end for the end
 	}, nil)
 }
 
