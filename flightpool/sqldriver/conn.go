@@ -7,6 +7,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/badconn"
 	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
@@ -42,7 +43,7 @@ var (
 func (c *conn) beginCall(ctx context.Context, op string) error {
 	c.lastCtx = ctx
 	if err := c.awaitRollback(ctx, op); err != nil {
-		return err
+		return c.toDriverError(err)
 	}
 	if err := c.unended.RollBack(ctx, c.handle); err != nil {
 		return c.toDriverError(err)
@@ -58,13 +59,14 @@ func (c *conn) beginCall(ctx context.Context, op string) error {
 }
 
 // toDriverError makes of a session's error what database/sql must see. While rows or a
-// transaction are open that is not driver.ErrBadConn: see package badconn.
+// transaction are open that is not driver.ErrBadConn: see package badconn. Nor is that of the
+// cause of a context, which may be what a call on another database has failed with.
 func (c *conn) toDriverError(err error) error {
 	var e *flightpool.Error
 	if c.tx == nil && c.openRows == 0 && errors.Is(err, flightpool.ErrSessionLost) && errors.As(err, &e) && e.Unsent {
 		return badConnError{err}
 	}
-	return err
+	return badconn.Hide(err)
 }
 
 // badConnError is an error upon which database/sql may try another connection.
@@ -77,7 +79,7 @@ func (e badConnError) Unwrap() []error { return []error{driver.ErrBadConn, e.err
 func (c *conn) Ping(ctx context.Context) error {
 	c.lastCtx = ctx
 	if err := c.awaitRollback(ctx, "Ping"); err != nil {
-		return err
+		return c.toDriverError(err)
 	}
 	return c.toDriverError(c.handle.Ping(ctx))
 }

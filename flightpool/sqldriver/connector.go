@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/badconn"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/driverapi"
 )
@@ -53,7 +54,7 @@ func newDSNConnector(name string, closeTimeout time.Duration) *dsnConnector {
 func (c *dsnConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	p, err := c.getOrOpen(ctx)
 	if err != nil {
-		return nil, err
+		return nil, badconn.Hide(err)
 	}
 	return connect(ctx, p)
 }

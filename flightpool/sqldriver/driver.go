@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/badconn"
 )
 
 // Name is that of the driver in database/sql.
@@ -96,7 +97,7 @@ func (d poolDriver) pool() *flightpool.FlightSQLPool { return d.getPool() }
 func connect(ctx context.Context, p *flightpool.FlightSQLPool) (driver.Conn, error) {
 	s, err := p.AcquireSession(ctx)
 	if err != nil {
-		return nil, err
+		return nil, badconn.Hide(err)
 	}
 	return &conn{handle: s, baseCtx: context.WithoutCancel(ctx), lastCtx: ctx}, nil
 }

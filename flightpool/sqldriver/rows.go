@@ -12,6 +12,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/badconn"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/rowscan"
 )
@@ -87,7 +88,7 @@ func (r *rows) Close() error {
 		return nil
 	}
 	r.ended = true
-	return err // no other connection will do
+	return badconn.Hide(err) // no other connection will do
 }
 
 // Next is part of driver.Rows.
@@ -96,7 +97,7 @@ func (r *rows) Next(dest []driver.Value) error {
 		if !r.result.Next() {
 			r.ended = true
 			if err := r.result.Err(); err != nil {
-				return err // no other connection will do
+				return badconn.Hide(err) // no other connection will do
 			}
 			return io.EOF
 		}

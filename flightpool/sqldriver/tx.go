@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/badconn"
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/driverapi"
@@ -43,7 +44,7 @@ func (t *tx) Commit() error {
 	t.conn.tx, t.conn.lastCtx = nil, t.ctx
 	err := t.conn.handle.Commit(t.ctx)
 	t.conn.unended.Record(err)
-	return err // never a reason to try the commit elsewhere
+	return badconn.Hide(err) // never a reason to try the commit elsewhere
 }
 
 // Rollback is part of driver.Tx. It goes out although the transaction's context has ended,
@@ -62,7 +63,7 @@ func (t *tx) Rollback() error {
 			return t.rollBack(context.WithoutCancel(t.ctx)) // the next statement rolls back what is left
 		})
 	}()
-	return ctxerr.Of(t.ctx)
+	return badconn.Hide(ctxerr.Of(t.ctx))
 }
 
 // rollBack ends the transaction. When ctx ends meanwhile, the session is left to roll back
@@ -78,7 +79,7 @@ func (t *tx) rollBack(ctx context.Context) error {
 	if errors.Is(err, flightpool.ErrSessionLost) && t.conn.handle.RollbackOpen(context.WithoutCancel(both)) == nil {
 		return nil // the server has nothing left to undo, and has not left the transaction before
 	}
-	return err
+	return badconn.Hide(err)
 }
 
 // awaitRollback waits for a rollback that goes on behind its caller. Until then nothing else
