@@ -158,12 +158,15 @@ type Config struct {
 	// StatementCache is how many prepared statements each connection keeps for calls of the
 	// pool with parameters, at most 1,000 (off). Such a call takes three round trips then
 	// in place of five once its text is known. It is for reads alone, without Headers, or outgoing
-	// metadata of their context but such as traces have, and not with RetryNever; what interceptors
+	// metadata of their context but such as traces have, and not with RetryNever; nor with times or durations among
+	// Args, which are sent as what the column is now; what interceptors
 	// of DialOptions add must not change what a text means: a statement that the server refuses, since it has forgotten it or a
 	// table has changed, is prepared again within the call, and so a read that fails
 	// by itself is sent twice. Borrowers see none of them. A session that leaves
 	// anything to undo, a call that is cut, or the first run of ResetSQL's statements has them closed; they end
-	// with their connection, and none is kept that was prepared beside a session that has changed a setting. Not with
+	// with their connection, and none is kept that was prepared beside a session that has changed a setting, nor what was prepared
+	// before one of this pool has made, altered or dropped something. What other programs alter the server has to
+	// notice, and GizmoSQL does not: it gives the bytes of the new columns as values of the old. Not with
 	// DisableRetry or ResetNone. A server that answers parameters with another handle,
 	// other backends than the pool's own, and values of a Layer that cannot be compared, keep none.
 	StatementCache int

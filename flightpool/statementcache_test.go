@@ -2,6 +2,7 @@ package flightpool
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,10 +100,14 @@ func TestAStatementIsKeptForLaterCalls(t *testing.T) {
 // Whatever may have changed what a statement means has it closed, and so has what fails.
 func TestAStatementIsNotKept(t *testing.T) {
 	for name, between := range map[string]func(r *rig){
-		"a table that was changed": func(r *rig) {
-			r.exec("DROP TABLE t")
-			r.exec("CREATE TABLE t (a BIGINT, b BIGINT)")
-			r.exec("INSERT INTO t VALUES (1, 1)")
+		"a table that another program has changed": func(r *rig) {
+			other, err := New(r.Context(), "grpc://127.0.0.1:1", Config{MaxSize: 1, Dialer: r.srv.Dial})
+			require.NoError(r, err)
+			defer func() { require.NoError(r, other.Close(r.Context())) }()
+			for _, sql := range []string{"DROP TABLE t", "CREATE TABLE t (a BIGINT, b BIGINT)", "INSERT INTO t VALUES (1, 1)"} {
+				_, err = other.Update(r.Context(), sql)
+				require.NoError(r, err)
+			}
 			require.Equal(r, 1, r.rowsOf(ofTable, 1)) // as the server has it now
 		},
 		"a session that was changed": func(r *rig) {
@@ -262,5 +267,34 @@ func TestAHandleThatNobodyKnowsIsNoKeptStatement(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// What a session of the pool makes, alters or drops has statements prepared again that were kept before: a server may
+// give their rows by the columns of then, as GizmoSQL does.
+func TestWhatThePoolAltersIsPreparedAgain(t *testing.T) {
+	for _, change := range []func(r *rig) error{
+		func(r *rig) error { _, err := r.pool.Update(r.Context(), "CREATE TABLE v (a BIGINT)"); return err },
+		func(r *rig) error {
+			return r.pool.InTx(r.Context(), TxOptions{}, func(ctx context.Context, tx *Tx) error {
+				_, err := tx.Update(ctx, "CREATE TABLE v (a BIGINT)")
+				return err
+			})
+		},
+		func(r *rig) error {
+			_, err := IngestRows(r.Context(), r.pool, "v", slices.Values([]struct{ A int64 }{{1}}), IngestOptions{Mode: IngestReplace})
+			return err
+		},
+	} {
+		keeping(t, testserver.Strict(), func(r *rig, prepared func() int) {
+			require.Equal(r, 1, r.rowsOf(ofTable, 1))
+			require.Equal(r, 1, r.rowsOf(ofTable, 2))
+			before := prepared()
+			require.NoError(r, change(r))
+			require.Equal(r, 1, r.rowsOf(ofTable, 1))
+			require.Equal(r, 1, r.rowsOf(ofTable, 2))
+			require.Equal(r, before+1, prepared())
+			require.Equal(r, 1, r.openOnServer())
+		})
 	}
 }

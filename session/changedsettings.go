@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
+
+	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 // changedSettings are the settings that sessions have changed and not put back yet, each with
@@ -15,6 +18,10 @@ type changedSettings struct {
 	mu    sync.Mutex
 	byKey map[string]*changedSetting
 	holds uint64 // so far
+
+	// objects counts what was made, altered or dropped that statements of others may name: servers may give the
+	// rows of a statement by the columns that it had when it was prepared (GizmoSQL).
+	objects atomic.Uint64
 }
 
 type changedSetting struct {
@@ -151,4 +158,24 @@ func (s *SessionHandle) recordHeld(changed *changedSettings, key string) bool {
 	}
 	held[key] = true
 	return true
+}
+
+// holdSettings holds those that a text is going to change, where the owner's statements put them back, or nobody does.
+func (s *SessionHandle) holdSettings(script sqlscan.Script) {
+	for _, e := range script.Effects() {
+		if e.IsSetting() {
+			s.holdSetting(s.policy.changedSettings(settingQuery(e).key))
+		}
+	}
+}
+
+// holdObjects is for a text that is about to make, alter or drop what statements of others may name. Until the connection
+// is released none is kept that is prepared, and what was kept before is prepared again.
+func (s *SessionHandle) holdObjects(script sqlscan.Script) {
+	if s.preparing || !script.MayChangeSharedObjects() {
+		return
+	}
+	changed, key := s.policy.changedSettings("(objects)")
+	s.holdSetting(changed, key)
+	changed.objects.Add(1)
 }

@@ -52,6 +52,7 @@ type keptStatement struct {
 	lastUse uint64        // 0: it was not kept yet
 	holds   uint64        // of settings, as changedSettings counts them, when it was prepared
 	settled bool          // no setting was held then
+	objects uint64        // changes of objects before it was prepared
 }
 
 // NewStatements keeps up to size statements for each connection.
@@ -160,10 +161,11 @@ func (s *SessionHandle) closeKept(ctx context.Context) error {
 // mayKeepStatement reports whether the statement of a call may be one that was kept, and
 // be kept for later ones. A call that must not be repeated prepares its own: the server may
 // have forgotten one that was kept. So does one that binds no row, for which the parameters of
-// an earlier call could stand.
+// an earlier call could stand, and one of times: what the server has told of the parameters of a kept
+// statement may be true no longer, and a time that is sent as a date is another.
 func (s *SessionHandle) mayKeepStatement(ctx context.Context, opts QueryOptions, script sqlscan.Script, params parameters) bool {
 	return s.policy.Statements != nil && s.stateless && script.PlainRead() && opts.Retry != RetryNever && len(opts.Headers) == 0 && !sendsHeaders(ctx) &&
-		(params.batch == nil || params.batch.NumRows() > 0 && params.batch.NumCols() > 0) && canBeKept(s.conn)
+		!params.values.FollowTypes() && (params.batch == nil || params.batch.NumRows() > 0 && params.batch.NumCols() > 0) && canBeKept(s.conn)
 }
 
 // sendsHeaders reports whether ctx has outgoing metadata, which may tell the server what a text
@@ -195,12 +197,12 @@ func (s *SessionHandle) queryKept(ctx context.Context, c *call, sql string, para
 		}
 		c.setOwnStatement(nil)
 		c.operation.ForgetName()
-		if err := st.stmt.Close(ctx); err != nil && backend.FaultIn(err) != backend.FaultStatement {
-			return nil, err
+		if failed := st.stmt.Close(ctx); failed != nil && backend.FaultIn(failed) != backend.FaultStatement {
+			return nil, failed
 		}
-		forgotten = true
+		forgotten = !errors.Is(err, errOtherObjects)
 	}
-	st := &keptStatement{sql: sql}
+	st := &keptStatement{sql: sql, objects: s.policy.allChangedSettings().objects.Load()}
 	st.holds, st.settled = s.policy.allChangedSettings().asTheyWere()
 	stmt, err := s.conn.Prepare(ctx, sql, c.backendCall)
 	if err != nil {
@@ -218,13 +220,19 @@ func (s *SessionHandle) queryKept(ctx context.Context, c *call, sql string, para
 // by which a server may have planned it.
 var errOtherParams = errors.New("parameters of other types than before")
 
+// errOtherObjects says that something was made, altered or dropped since a statement was prepared.
+var errOtherObjects = errors.New("objects that have changed since")
+
 func mayPrepareAgain(err error) bool {
 	var e *backend.Error
-	return errors.Is(err, errOtherParams) || errors.As(err, &e) && e.Fault == backend.FaultStatement && !e.Running
+	return errors.Is(err, errOtherParams) || errors.Is(err, errOtherObjects) || errors.As(err, &e) && e.Fault == backend.FaultStatement && !e.Running
 }
 
 // queryBy executes st, which is kept after the call if all goes well.
 func (c *call) queryBy(ctx context.Context, st *keptStatement, params parameters) (stream backend.Stream, err error) {
+	if st.objects != c.s.policy.allChangedSettings().objects.Load() && st.lastUse > 0 {
+		return nil, errOtherObjects
+	}
 	err = params.bindTo(st.stmt, func(rows arrow.RecordBatch) error {
 		if st.params != nil && !st.params.Equal(rows.Schema()) {
 			return errOtherParams

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -251,6 +252,76 @@ func TestNothingIsKeptThatWasPreparedUnderASettingOfAnother(t *testing.T) {
 			must(t, r.handle.Close())
 		})
 	}
+}
+
+// TestNothingIsKeptBesideASettingThatTheOwnerPutsBack, or nobody does: the plan is by it all the same.
+func TestNothingIsKeptBesideASettingThatTheOwnerPutsBack(t *testing.T) {
+	for _, reset := range []SessionReset{ResetSQL("RESET threads"), ResetDiscard} {
+		synctest.Test(t, func(t *testing.T) {
+			r := keepingRig(t, 4)
+			r.policy.OnReturn = reset
+			s := New(newStateConn(), r.policy, r.returned)
+			_, err := s.Update(t.Context(), "SET threads = 1")
+			must(t, err)
+			must(t, r.read("SELECT 1", 7))
+			require.Empty(t, r.kept(), reset)
+			_ = s.Close() // which is an error of ResetDiscard's
+			must(t, r.read("SELECT 1", 7))
+			require.Equal(t, []string{"SELECT 1"}, r.kept(), reset)
+		})
+	}
+}
+
+// TestWhatWasKeptBeforeAChangeOfObjectsIsPreparedAgain: servers may tell of its rows what was true then. Nothing
+// is kept beside such a change, which others see when its transaction ends.
+func TestWhatWasKeptBeforeAChangeOfObjectsIsPreparedAgain(t *testing.T) {
+	for _, reset := range []SessionReset{ResetAuto, ResetSQL("SELECT 7"), ResetDiscard} {
+		for _, text := range []string{"ALTER TABLE t ALTER a TYPE BIGINT", "CREATE OR REPLACE VIEW v AS SELECT 2", "DROP TABLE t", "SELECT 1; ALTER TABLE t ADD b INT"} {
+			synctest.Test(t, func(t *testing.T) {
+				r := keepingRig(t, 4)
+				r.policy.OnReturn = reset
+				s := New(newStateConn(), r.policy, r.returned)
+				must(t, r.read("SELECT 1", 7))
+				must(t, r.read("SELECT 2", 7))
+				_, err := s.Update(t.Context(), text)
+				must(t, err)
+				require.Equal(t, []string{"ClosePrepared", "Prepare", "SELECT 1", "ClosePrepared"}, r.sent(func() { must(t, r.read("SELECT 1", 7)) }), text)
+				require.Equal(t, []string{"SELECT 2"}, r.kept(), text)
+				_ = s.Close() // which is an error of ResetDiscard's
+				synctest.Wait()
+				require.Equal(t, []string{"Prepare", "SELECT 1"}, r.sent(func() { must(t, r.read("SELECT 1", 7)) }), text)
+				require.Equal(t, []string{"ClosePrepared", "Prepare", "SELECT 2"}, r.sent(func() { must(t, r.read("SELECT 2", 7)) }), text)
+				require.Equal(t, []string{"SELECT 1", "SELECT 2"}, r.kept(), text)
+				require.Equal(t, []string{"SELECT 2"}, r.sent(func() { must(t, r.read("SELECT 2", 7)) }), text)
+			})
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := keepingRig(t, 4)
+		must(t, r.read("SELECT 1", 7))
+		s := New(newStateConn(), r.policy, r.returned)
+		_, err := s.Update(t.Context(), "CREATE TEMP TABLE t (a INT)")
+		must(t, err)
+		require.Equal(t, []string{"SELECT 1"}, r.sent(func() { must(t, r.read("SELECT 1", 7)) }), "it is the session's own")
+		_ = s.Close()
+	})
+}
+
+// TestNoStatementIsKeptForTimes: they are sent as what the server has told of the parameter, which is a date
+// as long as the column is one.
+func TestNoStatementIsKeptForTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := keepingRig(t, 4)
+		at := time.Now()
+		for _, arg := range []any{at, &at, time.Hour, []time.Time{at}, []time.Time{}, sql.NullTime{Time: at, Valid: true}} {
+			must(t, r.read("SELECT 1", 7, arg))
+			require.Empty(t, r.kept(), "%T", arg)
+		}
+		must(t, r.read("SELECT 1", "7", []int{7}, nil, true, []byte("7"), 7.5))
+		require.Equal(t, []string{"SELECT 1"}, r.kept())
+		must(t, r.read("SELECT 1", at))
+		require.Equal(t, []string{"SELECT 1"}, r.kept(), "it is another's still")
+	})
 }
 
 // kept are the texts whose statements are kept for the rig's connection.

@@ -134,11 +134,14 @@ func (s *SessionHandle) verifyNotReplaced(ctx context.Context, e sqlscan.Effect,
 
 // rememberState reads, before a statement is sent, what the statement changes and what
 // could then not be read any more. What the server cannot tell costs the connection in
-// the end. Only ResetAuto puts settings back, so nothing is read under the other modes.
+// the end. Only ResetAuto puts settings back, so nothing is read under the other modes: what is
+// prepared beside the statement is not kept, all the same.
 // It runs in front of the statement, within the caller's time; after an error the
 // statement is not sent.
 func (s *SessionHandle) rememberState(ctx context.Context, script sqlscan.Script) error {
+	s.holdObjects(script)
 	if s.policy.OnReturn.mode != resetAuto {
+		s.holdSettings(script)
 		return nil
 	}
 	for _, e := range script.Effects() {

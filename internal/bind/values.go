@@ -97,6 +97,18 @@ func (v Values) Batch(schema *arrow.Schema) (arrow.RecordBatch, error) {
 	return b.NewRecordBatch(), nil
 }
 
+// FollowTypes reports whether the form in which some of them are sent depends on what the server has told: see fitted.
+func (v Values) FollowTypes() bool {
+	return slices.ContainsFunc(v, func(value Value) bool { return followsType(value.arrowType()) })
+}
+
+func followsType(own arrow.DataType) bool {
+	if list, ok := own.(*arrow.ListType); ok {
+		return followsType(list.Elem())
+	}
+	return own.ID() == arrow.TIMESTAMP || own.ID() == arrow.DURATION
+}
+
 // inOrderOf is v as the server's names of the parameters order it. Where it has told no
 // such names, which parameter is meant is not known.
 func (v Values) inOrderOf(schema *arrow.Schema) (Values, error) {

@@ -165,6 +165,12 @@ func (s Script) MayChangeObjects() bool {
 	}))
 }
 
+// MayChangeSharedObjects is MayChangeObjects of what statements of other sessions may name.
+func (s Script) MayChangeSharedObjects() bool {
+	temporary := s.Atomic() && slices.ContainsFunc(s.Effects(), func(e Effect) bool { return e.Kind == EffectTempTable || e.Kind == EffectTempView })
+	return s.MayChangeObjects() && !temporary
+}
+
 // IsSQL reports whether each statement of the text begins with a verb that is known. Some servers take other texts, such as names
 // of what they have.
 func (s Script) IsSQL() bool {

@@ -83,8 +83,8 @@ func oneOf[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
 // anyChange is a change of the tables, of which some fail.
 func anyChange(r *rand.Rand) string {
-	table, typ := oneOf(r, "t0", "t1"), oneOf(r, "BIGINT", "VARCHAR", "DOUBLE", "INTEGER", "DATE", "DECIMAL(10,2)")
-	switch r.IntN(9) {
+	table, typ := oneOf(r, "t0", "t1"), oneOf(r, "BIGINT", "VARCHAR", "DOUBLE", "INTEGER", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIME", "DECIMAL(10,2)")
+	switch r.IntN(10) {
 	case 0:
 		return fmt.Sprintf("CREATE OR REPLACE TABLE %s (a %s, b VARCHAR)", table, typ)
 	case 1:
@@ -101,6 +101,8 @@ func anyChange(r *rand.Rand) string {
 		return "DROP TABLE " + table
 	case 7:
 		return fmt.Sprintf("CREATE OR REPLACE VIEW v AS SELECT * FROM %s", table)
+	case 8:
+		return fmt.Sprintf("INSERT INTO %s (a) VALUES (%s)", table, oneOf(r, "'1970-01-01'", "'1970-01-01 06:00:00'", "'1970-01-01 12:00:00'", "'06:00:00'"))
 	default:
 		return fmt.Sprintf("INSERT INTO %s (a) VALUES (%d), (%d)", table, r.IntN(3), r.IntN(3))
 	}
@@ -109,6 +111,7 @@ func anyChange(r *rand.Rand) string {
 var keptTexts = []string{
 	"SELECT * FROM t0 WHERE a = ?", "SELECT a, b FROM t0 WHERE a = ?", "SELECT * FROM t1 WHERE a = ?", "SELECT * FROM v WHERE a = ?", "SELECT count(*) FROM t0 WHERE a > ?",
 	"SELECT ?, * FROM t1", "SELECT ? AS x", "SELECT t0.a, t1.* FROM t0, t1 WHERE t0.a = ?", "SELECT sum(a) FROM t1 WHERE b <> ?", "SELECT b FROM t0 WHERE a = CAST(? AS BIGINT)",
+	"SELECT count(*) FROM t0 WHERE a < ?", "SELECT count(*) FROM t0 WHERE a <= 2 AND b IS NULL AND a >= ?",
 }
 
 // seen is what a call has come to: its rows, or the kind of its failure.
@@ -184,7 +187,7 @@ func TestKeptStatementsSayWhatOthersSay(t *testing.T) {
 					held = append(held, session)
 				}
 			default:
-				sql, arg := oneOf(s.r, keptTexts...), oneOf[any](s.r, 1, 0, "1", 1.5, nil, "x", time.Unix(0, 0).UTC())
+				sql, arg := oneOf(s.r, keptTexts...), oneOf[any](s.r, 1, 0, "1", 1.5, nil, "x", time.Unix(0, 0).UTC(), time.Unix(0, 0).UTC().Add(12*time.Hour), 6*time.Hour)
 				plain, kept := seen(t.Context(), pools[0], sql, arg), seen(t.Context(), pools[1], sql, arg)
 				calls++
 				if strings.Contains(plain, "=") {
@@ -203,4 +206,68 @@ func TestKeptStatementsSayWhatOthersSay(t *testing.T) {
 		s.stop(1)
 	}
 	fmt.Printf("PROVE kept calls=%d rows=%d errors=%d seed=%d\n", calls, rowsSeen, errorsSeen, seed)
+}
+
+// A time is sent as what the server has told of its parameter, which another may have changed since: a date
+// that has become a timestamp would be compared with midnight.
+func TestAKeptStatementKnowsWhatAColumnHasBecome(t *testing.T) {
+	srv, err := duckdb.Start(t.Context(), duckdb.Config{}, testserver.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, srv.Close()) }()
+	pool, err := flightpool.New(t.Context(), "grpc://"+srv.Addr(), flightpool.Config{MaxSize: 1, StatementCache: 4})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pool.Close(context.WithoutCancel(t.Context()))) }()
+	other, err := flightpool.New(t.Context(), "grpc://"+srv.Addr(), flightpool.Config{MaxSize: 1})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, other.Close(context.WithoutCancel(t.Context()))) }()
+	change := func(sql string) {
+		_, err := other.Update(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	noon := time.Date(2024, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, types := range [][2]string{{"DATE", "TIMESTAMP"}, {"TIMESTAMP", "DATE"}, {"TIMESTAMPTZ", "DATE"}, {"DATE", "TIMESTAMPTZ"}} {
+		change("CREATE OR REPLACE TABLE events (ts " + types[0] + ")")
+		for _, sql := range []string{"SELECT count(*) FROM events WHERE ts = ?", "SELECT count(*) FROM events WHERE ts < ?", "SELECT count(*) FROM events WHERE ts IN (?)"} {
+			require.Equal(t, seen(t.Context(), other, sql, noon), seen(t.Context(), pool, sql, noon))
+		}
+		change("ALTER TABLE events ALTER ts TYPE " + types[1])
+		change("INSERT INTO events VALUES ('2024-01-01 06:00:00'), ('2024-01-01 12:00:00')")
+		for _, sql := range []string{"SELECT count(*) FROM events WHERE ts = ?", "SELECT count(*) FROM events WHERE ts < ?", "SELECT count(*) FROM events WHERE ts IN (?)"} {
+			assert.Equal(t, seen(t.Context(), other, sql, noon), seen(t.Context(), pool, sql, noon), "%s, %v", sql, types)
+		}
+	}
+}
+
+// Nor what a macro, a view and what is counted have become: DuckDB plans a statement anew where it can.
+func TestAKeptStatementKnowsWhatAMacroHasBecome(t *testing.T) {
+	srv, err := duckdb.Start(t.Context(), duckdb.Config{}, testserver.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, srv.Close()) }()
+	pool, err := flightpool.New(t.Context(), "grpc://"+srv.Addr(), flightpool.Config{MaxSize: 1, StatementCache: 8})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pool.Close(context.WithoutCancel(t.Context()))) }()
+	other, err := flightpool.New(t.Context(), "grpc://"+srv.Addr(), flightpool.Config{MaxSize: 1})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, other.Close(context.WithoutCancel(t.Context()))) }()
+	texts := []string{
+		"SELECT f(?::INTEGER)", "SELECT f(?::BIGINT)", "SELECT f(1) + ?::BIGINT", "SELECT f(a), ?::BIGINT FROM range(3) t(a)",
+		"SELECT f(a) FROM o.t WHERE a = ?", "SELECT a FROM v WHERE a > ?", "SELECT count(*) + ?::BIGINT FROM o.t", "SELECT count(*) FROM o.t WHERE a = 200 AND a > ?",
+		"SELECT current_setting('threads'), ?::BIGINT", "SELECT unnest([2, NULL, ?::BIGINT]) AS x ORDER BY x", "SELECT g(?::BIGINT)",
+	}
+	for _, sql := range []string{"ATTACH ':memory:' AS o", "CREATE TABLE o.t AS SELECT range AS a FROM range(100)", "CREATE VIEW v AS SELECT a FROM o.t", "CREATE MACRO f(x) AS x + 1", "CREATE MACRO g(x) AS (SELECT max(a) + x FROM o.t)"} {
+		_, err := other.Update(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	both := func() {
+		for _, sql := range texts {
+			assert.Equal(t, seen(t.Context(), other, sql, 1), seen(t.Context(), pool, sql, 1), sql)
+		}
+	}
+	both()
+	both()
+	for _, sql := range []string{"CREATE OR REPLACE MACRO f(x) AS x + 100", "CREATE OR REPLACE VIEW v AS SELECT a * 10 AS a FROM o.t", "INSERT INTO o.t VALUES (200)", "CREATE OR REPLACE MACRO g(x) AS (SELECT min(a) + x FROM o.t)", "SET GLOBAL threads = 3", "SET GLOBAL default_null_order = 'nulls_first'"} {
+		_, err := other.Update(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	both()
 }
