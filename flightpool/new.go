@@ -143,8 +143,8 @@ func (p *FlightSQLPool) waitFirstConn(ctx context.Context) error {
 		if err == nil {
 			return p.releaseUntil(ctx, loan)
 		}
-		var full *reservoir.ExhaustedError
-		if ctx.Err() != nil || !errors.As(err, &full) {
+		full, exhausted := err.(*reservoir.ExhaustedError) //nolint:errorlint // of this pool: an open may have failed with another's
+		if ctx.Err() != nil || !exhausted {
 			return err
 		}
 		goesOn := p.cfg.OpenRetry == OpenRetryAlways && p.cfg.OnExhausted != FailFast

@@ -73,7 +73,7 @@ func (e *ExhaustedError) Unwrap() []error {
 func waitError(err error, how waitOutcome, state *ExhaustedError, waited time.Duration) error {
 	var open *OpenError
 	switch {
-	case how == timedOut, errors.Is(err, errFailFast):
+	case how == timedOut, err == errFailFast: //nolint:errorlint // of this reservoir: an open may have failed with another's
 		return newExhaustedError(err, state, waited)
 	case errors.As(err, &open), errors.Is(err, ErrClosed):
 		return err

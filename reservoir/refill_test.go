@@ -278,6 +278,30 @@ func TestAnOpenThatFailsLikeAFullBudgetIsAFailedOpen(t *testing.T) {
 	})
 }
 
+// The error is that of the open, whatever the reservoir under this one has been full for.
+func TestAnOpenThatFailsForAFullReservoirIsNoFullReservoir(t *testing.T) {
+	for _, policy := range []reservoir.Exhaustion{reservoir.Wait, reservoir.FailFast} {
+		bubble(t, func(t *testing.T, f *fake) {
+			under, err := reservoir.New(reservoir.Config[int]{
+				Open: func(context.Context) (int, error) { return 1, nil }, Close: func(int) error { return nil },
+				MaxSize: 1, AcquireTimeout: time.Second, OnExhausted: policy,
+			})
+			require.NoError(t, err)
+			require.NoError(t, under.WaitReady(t.Context(), 1))
+			held, err := under.Acquire(t.Context())
+			require.NoError(t, err)
+			_, f.refuse = under.Acquire(t.Context())
+			require.ErrorIs(t, f.refuse, reservoir.ErrExhausted)
+			r := f.pool(t, nil)
+			got := <-call(t.Context(), r)
+			require.IsType(t, new(reservoir.OpenError), got.err)
+			shut(t, r)
+			require.NoError(t, held.Release())
+			require.NoError(t, under.Close(t.Context()))
+		})
+	}
+}
+
 func TestAServerThatTakesNoMoreIsAskedAboutOnceASecond(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		f.sessions = 3

@@ -2,7 +2,6 @@ package reservoir
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -258,11 +257,11 @@ func (r *Reservoir[C]) takeResult(ctx context.Context, w *waiter[C]) (Loan[C], e
 	loan, err, state := w.loan, w.err, w.exhausted
 	how := failed
 	switch {
-	case err == nil && ctx.Err() != nil, errors.Is(err, errLeft):
+	case err == nil && ctx.Err() != nil, err == errLeft: //nolint:errorlint // as fail was given it
 		err = contextError(ctx)
 		how = waitOutcomeOf(err)
 		state = r.passOnLoan(loan, how)
-	case errors.Is(err, errAcquireTimeout):
+	case err == errAcquireTimeout: //nolint:errorlint // of this reservoir: an open may have failed with another's
 		how = timedOut
 	}
 	if err == nil {

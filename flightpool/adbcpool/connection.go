@@ -100,8 +100,8 @@ func (c *connection) endTx(ctx context.Context, what string, end func(context.Co
 // called again.
 func canEndAgain(err error) bool {
 	var e *flightpool.Error
-	return errors.As(err, &e) && e.Unsent && !errors.Is(err, session.ErrNoTx) &&
-		!errors.Is(err, flightpool.ErrSessionLost) && !errors.Is(err, flightpool.ErrCommitUnknown)
+	return errors.As(err, &e) && e.Unsent && (driverapi.EndedByContext(err) || !errors.Is(err, session.ErrNoTx) &&
+		!errors.Is(err, flightpool.ErrSessionLost) && !errors.Is(err, flightpool.ErrCommitUnknown))
 }
 
 // setAutocommit commits what is open when it switches autocommit on, as ADBC

@@ -12,24 +12,32 @@ import (
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/adbcconn"
+	"github.com/flightpool/flightpool/internal/driverapi"
 	"github.com/flightpool/flightpool/session"
 )
 
 // toADBC makes ADBC's error of the pool's: errors.As finds the adbc.Error, the
-// *flightpool.Error and a gRPC status in it, errors.Is the context's error.
+// *flightpool.Error and a gRPC status in it, errors.Is the context's error. Of a call whose
+// context has ended it has nothing of a server's: no code, SQLSTATE or details.
 func toADBC(err error) error {
 	if err == nil {
 		return nil
 	}
 	e := adbc.Error{Msg: err.Error(), Code: adbcStatus(err)}
+	var ours *flightpool.Error
+	answer := err
+	if errors.As(err, &ours) {
+		answer = ours.Err // its context's error may be what another call has failed with
+	}
 	var driver adbc.Error
-	if errors.As(err, &driver) {
+	switch s, ok := status.FromError(answer); {
+	case driverapi.EndedByContext(err):
+	case errors.As(answer, &driver):
 		e.VendorCode, e.SqlState, e.Details = driver.VendorCode, driver.SqlState, driver.Details
-	} else if s, ok := status.FromError(err); ok {
+	case ok:
 		e.VendorCode, e.Details = int32(s.Code()), adbcconn.StatusDetails(s)
 	}
-	var ours *flightpool.Error
-	if errors.As(err, &ours) && len(ours.SQLState) == len(e.SqlState) {
+	if ours != nil && len(ours.SQLState) == len(e.SqlState) {
 		copy(e.SqlState[:], ours.SQLState)
 	}
 	return adbcconn.WithCause(e, err)

@@ -87,18 +87,32 @@ func (u *userPool) checkFailFast(g *currentVersion) error {
 	return errNoConnFree
 }
 
-// wrapError gives an error the numbers of the server, and the server's health where
+// wrapError gives an error the numbers of the server, or the server's health in its place where
 // that is behind it: an open that fails may reach a caller before the news of what
 // it has made of the server.
 func (u *userPool) wrapError(ctx context.Context, err error) error {
-	s := u.server
-	if errors.Is(err, ErrUnhealthy) {
-		return err
-	}
-	if down := s.health.down.Load(); down != nil && ctx.Err() == nil && !errors.Is(err, ErrExhausted) && isServerFault(err) {
+	if down := u.server.health.down.Load(); down != nil && ctx.Err() == nil && !errors.Is(err, ErrUnhealthy) && !errors.Is(err, ErrExhausted) && isServerFault(err) && repeatable(err) {
 		return down
 	}
-	if !errors.Is(err, ErrExhausted) {
+	return u.withNumbers(err)
+}
+
+// repeatable says that an error of a call leaves nothing to be known of what the call has done.
+//
+// INVARIANT: what was sent, and may have changed something, fails with an error of its own. That a server is unhealthy, and
+// for which reason, is of other calls and opens.
+func repeatable(err error) bool {
+	var e *flightpool.Error
+	return !errors.As(err, &e) || flightpool.SafeToRetry(err) // what is none of a pool's is of an open
+}
+
+// withNumbers gives an error the names, and one of a connection that did not come free the numbers.
+func (u *userPool) withNumbers(err error) error {
+	s := u.server
+	switch {
+	case errors.Is(err, ErrUnhealthy):
+		return err
+	case !errors.Is(err, ErrExhausted):
 		return fmt.Errorf("registry: user %q on server %q: %w", u.name, s.name, err)
 	}
 	all, own, limit := u.member.Numbers()

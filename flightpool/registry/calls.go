@@ -32,7 +32,7 @@ func (r *Registry) Do(ctx context.Context, server, user string, fn func(p *fligh
 		}
 		defer f.doCalls.Done()
 		if err := fn(f.pool); err != nil { // it may have done something, whatever the error is: it is not repeated
-			failed = u.wrapError(ctx, err)
+			failed = u.withNumbers(err)
 		}
 		return struct{}{}, nil
 	})

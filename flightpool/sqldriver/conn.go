@@ -63,7 +63,7 @@ func (c *conn) beginCall(ctx context.Context, op string) error {
 // cause of a context, which may be what a call on another database has failed with.
 func (c *conn) toDriverError(err error) error {
 	var e *flightpool.Error
-	if c.tx == nil && c.openRows == 0 && errors.Is(err, flightpool.ErrSessionLost) && errors.As(err, &e) && e.Unsent {
+	if c.tx == nil && c.openRows == 0 && errors.Is(err, flightpool.ErrSessionLost) && errors.As(err, &e) && e.Unsent && !driverapi.EndedByContext(err) {
 		return badConnError{err}
 	}
 	return badconn.Hide(err)
@@ -135,7 +135,7 @@ func (c *conn) exec(ctx context.Context, args []driver.NamedValue, run runFunc) 
 	ctx, stop := c.tx.bindContext(ctx)
 	defer stop()
 	result, err := run(ctx, opts)
-	if errors.Is(err, flightpool.ErrAmbiguousRoute) { // Exec wants the effect
+	if errors.Is(err, flightpool.ErrAmbiguousRoute) && !driverapi.EndedByContext(err) { // Exec wants the effect
 		opts.Route = flightpool.RouteUpdate
 		result, err = run(ctx, opts)
 	}

@@ -26,6 +26,10 @@ func BadArgument(op string, err error) error {
 	return &backend.Error{Op: op, Stage: backend.StageArgument, Fault: backend.FaultUsage, Unsent: true, Err: err}
 }
 
+// EndedByContext reports whether a call of a session has failed since its context has ended. What else is in the chain of
+// the error may then be the cause of that end, in an errgroup the failure of another call.
+func EndedByContext(err error) bool { return backend.FaultIn(err) == backend.FaultContext }
+
 // UnendedTx is the transaction that a failed end may have left open in a session, of
 // which the caller believes that it is over.
 //
@@ -38,13 +42,14 @@ func (l *UnendedTx) Record(err error) { *l = err != nil }
 
 // RollBack rolls back what is left. It runs before the next statement, with its
 // context, so that the end of a transaction does not wait for a second answer. In a
-// session that is lost nothing is left, and the statement says so itself.
+// session that is lost nothing is left, and the statement says so itself. That another is, in
+// what the context has ended with, says nothing.
 func (l *UnendedTx) RollBack(ctx context.Context, s *session.SessionHandle) error {
 	if !*l {
 		return nil
 	}
 	err := s.Rollback(ctx)
-	if err != nil && !errors.Is(err, session.ErrNoTx) && !errors.Is(err, backend.ErrSessionLost) {
+	if err != nil && (EndedByContext(err) || !errors.Is(err, session.ErrNoTx) && !errors.Is(err, backend.ErrSessionLost)) {
 		return err
 	}
 	*l = false

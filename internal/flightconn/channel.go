@@ -100,7 +100,7 @@ func (ch *channel) track(ctx context.Context) (context.Context, *trackedRPC) {
 // authorization is the header with which the RPC was sent, which may differ
 // from the credential by now. header is what has come of headers since the last look.
 func (ch *channel) observeReply(rpc *trackedRPC, authorization string, err error) (header metadata.MD, _ error) {
-	err = withoutCredential(err, authorization)
+	err = withoutCredential(ofInterceptor(err), authorization)
 	header = rpc.takeHeader()
 	rpc.learn(nil)
 	if ch.owner == nil {
@@ -147,12 +147,36 @@ func (r *trackedRPC) checkEnd(err error) error {
 	}
 }
 
+// ofInterceptor is err, with which an RPC has failed, without the *backend.Error that an interceptor may have of a call of
+// another pool.
+//
+// INVARIANT: whether a call has sent anything is said by what it has sent itself (wrapError), not by another's error.
+func ofInterceptor(err error) error {
+	if e := (*backend.Error)(nil); errors.As(err, &e) {
+		return &interceptorError{err}
+	}
+	return err
+}
+
+type interceptorError struct{ err error }
+
+func (e *interceptorError) Error() string        { return e.err.Error() }
+func (e *interceptorError) Is(target error) bool { return errors.Is(e.err, target) }
+
+// As finds what the chain has, but for a *backend.Error.
+func (e *interceptorError) As(target any) bool {
+	if _, ok := target.(**backend.Error); ok {
+		return false
+	}
+	return errors.As(e.err, target)
+}
+
 // checkSend is err, with which the sending of a message, or of the end of all, has failed. An
 // answer of the server's comes with RecvMsg alone: what an interceptor tells of a stream with a
 // message on its way is none.
 func (r *trackedRPC) checkSend(err error) error {
 	if err == nil || eof.Reached(err) || !r.messageSent.Load() || !isReply(err) {
-		return err
+		return ofInterceptor(err)
 	}
 	if end := r.ended.Load(); end != nil && end.err != nil {
 		return err
