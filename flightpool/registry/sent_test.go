@@ -63,6 +63,9 @@ func TestWhatWasSentToAServerThatTurnsUnhealthyIsNotToldAsUnsent(t *testing.T) {
 				defer func() { require.NoError(t, r.Close(t.Context())) }()
 				_, err = r.ExecuteUpdate(t.Context(), "s", "a", "CREATE TABLE t (a BIGINT)")
 				require.NoError(t, err)
+				require.NoError(t, r.Do(t.Context(), "s", "a", func(p *flightpool.FlightSQLPool) error { // what it learns of transactions is learned
+					return p.InTx(t.Context(), flightpool.TxOptions{}, func(context.Context, *flightpool.Tx) error { return nil })
+				}))
 				srv.Faults().Set(testserver.Fault{On: c.on, SQL: c.sql, After: true, Times: 1, Do: testserver.Delay(time.Minute)})
 				ended := make(chan error, 1)
 				go func() { ended <- c.call(t.Context(), r) }()

@@ -81,3 +81,31 @@ func TestATransactionThatIsOverForItsCallerTakesInNothingAfterAnothersFailure(t 
 		})
 	}
 }
+
+// At driver.ErrBadConn database/sql closes a *sql.Conn, and waits for what is open on it for ever.
+func TestABadConnectionOfAnotherCallIsNotThisOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, db := openedOn(t, testserver.Strict())
+		_, err := db.ExecContext(t.Context(), "CREATE TABLE t (a BIGINT)")
+		require.NoError(t, err)
+		cn, err := db.Conn(t.Context())
+		require.NoError(t, err)
+		for _, call := range []func(ctx context.Context) error{
+			func(ctx context.Context) error { _, err := cn.ExecContext(ctx, "INSERT INTO t VALUES (1)"); return err },
+			func(ctx context.Context) error { _, err := cn.QueryContext(ctx, "SELECT 1"); return err },
+			func(ctx context.Context) error { _, err := cn.PrepareContext(ctx, "SELECT 1"); return err },
+			func(ctx context.Context) error { return cn.PingContext(ctx) },
+		} {
+			bad := badConnError{&flightpool.Error{Op: "Query", Fault: flightpool.FaultSession, Unsent: true, Err: flightpool.ErrSessionLost}}
+			require.Error(t, call(ended(t, 0, bad)))
+			require.NoError(t, cn.PingContext(t.Context()), "it has not been closed")
+			tx, err := cn.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			require.Error(t, call(ended(t, 0, bad)))
+			_, err = tx.ExecContext(t.Context(), "INSERT INTO t VALUES (2)")
+			require.NoError(t, err)
+			require.NoError(t, tx.Commit())
+		}
+		require.NoError(t, cn.Close())
+	})
+}

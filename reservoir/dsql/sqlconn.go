@@ -178,7 +178,7 @@ func (c *SQLConn) QueryContext(ctx context.Context, query string, args []driver.
 // that the connection is bad.
 func (c *SQLConn) contextErrorIfUnsent(ctx context.Context, err error) error {
 	if errors.Is(err, driver.ErrBadConn) && ctx.Err() != nil && !c.Conn().IsClosed() {
-		return ctxerr.Of(ctx)
+		return badconn.Hide(ctxerr.Of(ctx)) // what it has ended with may be of another connection
 	}
 	return c.hideBadConn(err)
 }
