@@ -25,7 +25,7 @@ func (s receives) RecvMsg(m any) error { return s.f(s.ClientStream.RecvMsg(m)) }
 
 // An interceptor that writes a journal fails with what another pool says of a call of its own: that nothing of it was sent.
 func TestWhatAnInterceptorHasOfAnotherPoolIsNotSaidOfTheCall(t *testing.T) {
-	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake(), testserver.GizmoSQL()} {
+	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
 		for _, fault := range []Fault{FaultTransport, FaultSession, FaultAuth, FaultStatement, FaultUsage, FaultContext} {
 			unsent := &Error{Op: "Update", Stage: backend.StageDial, Fault: fault, Target: "journal:1", Unsent: true, Read: true, Err: errors.New("connection refused")}
 			var armed atomic.Value

@@ -73,11 +73,9 @@ func TestATransactionThatIsOverForItsCallerTakesInNothingAfterAnothersFailure(t 
 			_, err = c.ExecContext(t.Context(), "INSERT INTO t VALUES (3)", nil)
 			require.NoError(t, err)
 			require.NoError(t, c.Close())
-			var rows, last int
+			var rows int
 			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM t").Scan(&rows))
 			require.Equal(t, 1, rows, "that was told to be stored")
-			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT a FROM t").Scan(&last))
-			require.Equal(t, 3, last)
 		})
 	}
 }
