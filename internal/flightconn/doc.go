@@ -99,7 +99,7 @@
 //	dial.go, sockopt_linux.go, sockopt_other.go  how it is dialled, proxies; silence of the peer
 //	identity.go, channel.go    who we are to the server; RPCs in that name, and what their replies say of it
 //	call.go, sends.go          one call; what of it has been sent, and what came with it
-//	errors.go                  its failure
+//	errors.go, interceptor.go  its failure; that of an interceptor
 //	query.go, info.go          planning; the FlightInfo, kept encoded
 //	stream.go, fetch.go        results, and where their rows are had; what locations answer that have none
 //	merge.go, part.go, ahead.go, renew.go  several endpoints
