@@ -58,6 +58,9 @@ type call struct {
 	// in one part, and that no table was dropped for it.
 	oneBatch atomic.Bool
 
+	// sendsHeaders says that headers go with it. Where no statements are kept, those of the context are not looked at.
+	sendsHeaders bool
+
 	// hasParams says that it has parameters. insert is what it may do to the session,
 	// once the step has begun. Both are of interest since some servers load an INSERT
 	// with parameters in bulk, and leave the session elsewhere: see beforeInsert.
@@ -154,6 +157,7 @@ func (c *call) bindContext(opts QueryOptions) {
 		c.onEnd = append(c.onEnd, stop)
 	}
 	c.backendCall = backend.Call{Op: c.operation}
+	c.sendsHeaders = len(opts.Headers) > 0 || c.s.policy.Statements != nil && sendsHeaders(c.ctx)
 	if len(opts.Headers) > 0 { // they are read behind the caller too, who may change them
 		c.backendCall.Headers = opts.Headers.Copy()
 	}
@@ -181,11 +185,16 @@ func (c *call) runCallersCode(f func()) {
 	returned := false
 	defer func() {
 		if !returned {
-			_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Unsent: true, Err: errCallbackExited}})
+			c.endByCallersCode()
 		}
 	}()
 	f()
 	returned = true
+}
+
+// endByCallersCode ends the call, which code of the caller's has left by a panic or Goexit.
+func (c *call) endByCallersCode() {
+	_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Unsent: true, Err: errCallbackExited}})
 }
 
 // notifyEnd tells the owner of the call's end, in e, or well if e is nil. Every call that

@@ -114,7 +114,7 @@ func NewTraced(conn backend.Conn, policy *Policy, trace *Trace, releaseConn func
 func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, mode callMode) (begun *call, err error) {
 	ctx, trace := s.startTrace(ctx, op, opts)
 	err = errCallbackExited // where a method of ctx ends the goroutine
-	held := false
+	held, started := false, false
 	defer func() {
 		if !held && s.trace == nil {
 			trace.End(err)
@@ -122,6 +122,11 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 	}()
 	c := s.newCall(ctx, op, opts, mode)
 	c.trace, c.quiet = trace, opts.quiet
+	defer func() { // as runCallersCode does, which costs each call some objects
+		if started {
+			c.endByCallersCode()
+		}
+	}()
 	for {
 		wait, err := s.tryBegin(c, opts.backgroundRollback)
 		if err == nil && wait == nil {
@@ -143,11 +148,10 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 				Ctx: ctxerr.Of(ctx), Err: errors.New("the previous call of the session is still being ended")}
 		}
 	}
-	held = true
-	c.runCallersCode(func() {
-		c.bindContext(opts)
-		err = ctxerr.Of(c.ctx)
-	})
+	held, started = true, true
+	c.bindContext(opts)
+	err = ctxerr.Of(c.ctx)
+	started = false
 	if err == nil && mode.cancels() {
 		err = c.cause() // Close may have come already
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/effect"
-	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 // Statements are prepared statements of the connections of a pool, kept for single calls
@@ -163,8 +162,8 @@ func (s *SessionHandle) closeKept(ctx context.Context) error {
 // have forgotten one that was kept. So does one that binds no row, for which the parameters of
 // an earlier call could stand, and one of times: what the server has told of the parameters of a kept
 // statement may be true no longer, and a time that is sent as a date is another.
-func (s *SessionHandle) mayKeepStatement(ctx context.Context, opts QueryOptions, script sqlscan.Script, params parameters) bool {
-	return s.policy.Statements != nil && s.stateless && script.PlainRead() && opts.Retry != RetryNever && len(opts.Headers) == 0 && !sendsHeaders(ctx) &&
+func (s *SessionHandle) mayKeepStatement(c *call, retry RetryPolicy, params parameters) bool {
+	return s.policy.Statements != nil && s.stateless && c.script.PlainRead() && retry != RetryNever && !c.sendsHeaders &&
 		!params.values.FollowTypes() && (params.batch == nil || params.batch.NumRows() > 0 && params.batch.NumCols() > 0) && canBeKept(s.conn)
 }
 

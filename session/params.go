@@ -143,9 +143,9 @@ func (q *PreparedQuery) mustPrepareAgain(c *call) bool {
 // the call fails.
 func (c *call) retainParams(params parameters) {
 	c.hasParams = params.given()
-	if params.batch != nil {
-		c.runCallersCode(func() { params.batch.Retain() })
-		c.onEnd = append(c.onEnd, params.batch.Release)
+	if batch := params.batch; batch != nil {
+		c.runCallersCode(func() { batch.Retain() })
+		c.onEnd = append(c.onEnd, batch.Release)
 	}
 	c.manyExecutions = params.severalRows()
 	c.backendCall.ChangesSeveral = c.changesSeveral()

@@ -107,9 +107,7 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 	if !params.given() {
 		return s.openResult(c, func(ctx context.Context) (backend.Stream, error) { return s.conn.Query(ctx, sql, c.backendCall) })
 	}
-	keeps := false
-	c.runCallersCode(func() { keeps = s.mayKeepStatement(ctx, opts, script, params) })
-	if keeps {
+	if s.mayKeepStatement(c, opts.Retry, params) {
 		return s.openResult(c, func(ctx context.Context) (backend.Stream, error) { return s.queryKept(ctx, c, sql, params) })
 	}
 	return s.openResult(c, func(ctx context.Context) (stream backend.Stream, err error) {

@@ -38,7 +38,7 @@ func (e *tooLargeError) Error() string {
 // It belongs to one goroutine, and close must be called.
 type encoder struct {
 	limit   int
-	writer  *ipcwrite.Writer
+	writer  ipcwrite.Writer
 	pending []*putMessage        // what the writer wrote last
 	desc    *pb.FlightDescriptor // goes with the first message
 	rows    int64                // to try next, 0 at the start
@@ -55,7 +55,7 @@ func newEncoder(desc *pb.FlightDescriptor, schema *arrow.Schema, limit int, opts
 	for i := range schema.NumFields() { // Fields makes a copy of them
 		e.compacts = e.compacts || isCompacted(schema.Field(i).Type)
 	}
-	e.writer = ipcwrite.New(PayloadFunc(e.keepPending), schema, append(opts, ipc.WithAllocator(memory.NewGoAllocator()))...)
+	e.writer = ipcwrite.New(PayloadFunc(e.keepPending), schema, append(opts, ipc.WithSchema(schema), ipc.WithAllocator(memory.NewGoAllocator()))...)
 	return e
 }
 

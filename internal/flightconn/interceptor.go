@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // ofInterceptor is err, with which an RPC has failed, without the *backend.Error that an interceptor may have of a call of
@@ -11,6 +12,9 @@ import (
 //
 // INVARIANT: whether a call has sent anything is said by what it has sent itself (wrapError), not by another's error.
 func ofInterceptor(err error) error {
+	if err == nil || eof.Reached(err) {
+		return err
+	}
 	if e := (*backend.Error)(nil); errors.As(err, &e) {
 		return &interceptorError{err}
 	}

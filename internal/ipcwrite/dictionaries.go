@@ -15,10 +15,15 @@ type Dictionaries struct {
 
 // HasDictionary reports whether a column has a dictionary, or something in it.
 func HasDictionary(schema *arrow.Schema) bool {
-	return slices.ContainsFunc(schema.Fields(), func(f arrow.Field) bool {
-		return contains(f.Type, func(id arrow.Type) bool { return id == arrow.DICTIONARY })
-	})
+	for i := range schema.NumFields() { // Fields makes a copy of them
+		if contains(schema.Field(i).Type, isDictionary) {
+			return true
+		}
+	}
+	return false
 }
+
+func isDictionary(id arrow.Type) bool { return id == arrow.DICTIONARY }
 
 // contains reports whether a type, or one that it is made of, is one of those.
 func contains(t arrow.DataType, one func(arrow.Type) bool) bool {

@@ -17,27 +17,33 @@ import (
 //
 // INVARIANT: what is read with the indices of a batch are the values of its own dictionaries.
 type Writer struct {
-	out          *payloads
+	writer *ipc.Writer
+	recode *recoder // nil: the schema has no dictionaries
+	err    error    // of the first Write that failed
+}
+
+// recoder is what it takes to have dictionaries written again.
+type recoder struct {
+	out          payloads
 	opts         []ipc.Option
-	writer       *ipc.Writer
 	dictionaries Dictionaries
-	codes        bool  // the schema has dictionaries
-	err          error // of the first Write that failed
 }
 
-// New is a Writer to out, whose Close ends what is written.
-func New(out ipc.PayloadWriter, schema *arrow.Schema, opts ...ipc.Option) *Writer {
-	w := &Writer{out: &payloads{PayloadWriter: out}, opts: append(slices.Clone(opts), ipc.WithSchema(schema)), codes: HasDictionary(schema)}
-	w.begin()
-	return w
+// New is a Writer to out, whose Close ends what is written. opts name the schema, too.
+func New(out ipc.PayloadWriter, schema *arrow.Schema, opts ...ipc.Option) Writer {
+	if !HasDictionary(schema) {
+		return Writer{writer: ipc.NewWriterWithPayloadWriter(out, opts...)}
+	}
+	c := &recoder{out: payloads{PayloadWriter: out}, opts: slices.Clone(opts)} // a clone keeps those of others on the stack
+	return Writer{writer: c.begin(), recode: c}
 }
 
-func (w *Writer) begin() { w.writer = ipc.NewWriterWithPayloadWriter(w.out, w.opts...) }
+func (c *recoder) begin() *ipc.Writer { return ipc.NewWriterWithPayloadWriter(&c.out, c.opts...) }
 
 // Write writes a batch, the dictionaries that it needs before it and, for the first, the
 // schema before all. After an error it writes no more.
 func (w *Writer) Write(batch arrow.RecordBatch) error {
-	if w.err == nil && w.codes {
+	if w.err == nil && w.recode != nil {
 		w.err = w.follow(batch)
 	}
 	if w.err == nil {
@@ -49,26 +55,30 @@ func (w *Writer) Write(batch arrow.RecordBatch) error {
 // follow has all dictionaries written again where Arrow's writer would leave out one that is
 // another.
 func (w *Writer) follow(batch arrow.RecordBatch) error {
-	mistaken, err := w.dictionaries.Follow(batch)
+	mistaken, err := w.recode.dictionaries.Follow(batch)
 	if err != nil || !mistaken {
 		return err
 	}
-	w.out.skipsSchema = true
+	w.recode.out.skipsSchema = true
 	if err := w.writer.Close(); err != nil {
 		return err
 	}
-	w.begin()
+	w.writer = w.recode.begin()
 	return nil
 }
 
 // Close writes the schema if no batch has done so, and what ends it all. What has failed has
 // no end.
 func (w *Writer) Close() error {
-	w.dictionaries.Release()
-	if err := cmp.Or(w.writer.Close(), w.err); err != nil {
+	err := cmp.Or(w.writer.Close(), w.err)
+	if w.recode == nil {
 		return err
 	}
-	return w.out.PayloadWriter.Close()
+	w.recode.dictionaries.Release()
+	if err != nil {
+		return err
+	}
+	return w.recode.out.PayloadWriter.Close()
 }
 
 // payloads passes on what one writer writes after the other, but for a schema that is there.

@@ -97,7 +97,7 @@ func TestEveryBatchIsReadWithItsOwnDictionaries(t *testing.T) {
 		"others, longer, the same": {[]arrow.Array{coded(t, column(t, arrow.BinaryTypes.String, `["a"]`)), coded(t, column(t, arrow.BinaryTypes.String, `["b"]`)), coded(t, column(t, arrow.BinaryTypes.String, `["b","c"]`)), coded(t, column(t, arrow.BinaryTypes.String, `["b","c"]`))}, 8},
 	} {
 		out := &sink{}
-		w := New(out, batchOf(c.columns[0]).Schema())
+		w := New(out, batchOf(c.columns[0]).Schema(), ipc.WithSchema(batchOf(c.columns[0]).Schema()))
 		var batches []arrow.RecordBatch
 		for _, col := range c.columns {
 			batches = append(batches, batchOf(col))
@@ -113,7 +113,7 @@ func TestEveryBatchIsReadWithItsOwnDictionaries(t *testing.T) {
 func TestADictionaryThatIsTheSameArrayIsSentOnce(t *testing.T) {
 	near := coded(t, floats(0.000001))
 	out := &sink{}
-	w := New(out, batchOf(near).Schema())
+	w := New(out, batchOf(near).Schema(), ipc.WithSchema(batchOf(near).Schema()))
 	require.NoError(t, w.Write(batchOf(near)))
 	require.NoError(t, w.Write(batchOf(array.NewSlice(near, 0, 1))))
 	require.NoError(t, w.Close())
@@ -123,7 +123,7 @@ func TestADictionaryThatIsTheSameArrayIsSentOnce(t *testing.T) {
 
 func TestAStreamWithoutBatchesHasItsSchemaAndItsEnd(t *testing.T) {
 	out := &sink{}
-	w := New(out, batchOf(coded(t, floats(1))).Schema())
+	w := New(out, batchOf(coded(t, floats(1))).Schema(), ipc.WithSchema(batchOf(coded(t, floats(1))).Schema()))
 	require.NoError(t, w.Close())
 	require.Equal(t, 1, out.messages)
 	readBack(t, out)
@@ -152,7 +152,7 @@ func TestAWriterThatHasFailedWritesNoMore(t *testing.T) {
 	defer one.Release()
 	defer two.Release()
 	out := &sink{}
-	w := New(out, one.Schema())
+	w := New(out, one.Schema(), ipc.WithSchema(one.Schema()))
 	require.NoError(t, w.Write(one))
 	other := batchOf(column(t, arrow.PrimitiveTypes.Int64, `[1]`))
 	require.Error(t, w.Write(other), "of another schema")
@@ -161,7 +161,7 @@ func TestAWriterThatHasFailedWritesNoMore(t *testing.T) {
 	require.Error(t, w.Close())
 
 	full := errors.New("full")
-	w = New(out, one.Schema())
+	w = New(out, one.Schema(), ipc.WithSchema(one.Schema()))
 	out.full = full
 	require.ErrorIs(t, w.Write(one), full)
 	require.ErrorIs(t, w.Write(two), full)
