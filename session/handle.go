@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/ctxerr"
@@ -109,8 +108,7 @@ func NewTraced(conn backend.Conn, policy *Policy, trace *Trace, releaseConn func
 }
 
 // begin makes the handle busy with a new call. While an earlier call is being ended in
-// the background it waits for that, as long as ctx allows. Another may be first then;
-// it looks again.
+// the background it waits for that, as long as ctx and the timeout of the call allow.
 func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, mode callMode) (begun *call, err error) {
 	ctx, trace := s.startTrace(ctx, op, opts)
 	err = errCallbackExited // where a method of ctx ends the goroutine
@@ -127,26 +125,8 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 			c.endByCallersCode()
 		}
 	}()
-	for {
-		wait, err := s.tryBegin(c, opts.backgroundRollback)
-		if err == nil && wait == nil {
-			break
-		}
-		if wait == nil {
-			return nil, s.unsentError(op, err)
-		}
-		var enough <-chan time.Time
-		if err != nil {
-			enough = time.After(s.policy.closeTimeout())
-		}
-		select {
-		case <-wait:
-		case <-enough:
-			return nil, s.unsentError(op, err)
-		case <-ctx.Done():
-			return nil, &backend.Error{Op: op, Stage: backend.StageAcquire, Fault: backend.FaultContext, Target: s.policy.Target, Unsent: true,
-				Ctx: ctxerr.Of(ctx), Err: errors.New("the previous call of the session is still being ended")}
-		}
+	if err = s.awaitTurn(ctx, c, &opts); err != nil {
+		return nil, err
 	}
 	held, started = true, true
 	c.bindContext(opts)
@@ -159,33 +139,6 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 		return nil, c.finish(outcome{err: &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultContext, Unsent: true, Err: err}})
 	}
 	return c, nil
-}
-
-// tryBegin takes the handle from idle to busy with c, or tells what to wait for. With an
-// error besides, that is not worth more than CloseTimeout: the connection is being given
-// back, and a hook of the owner's that is told of it may be who calls.
-//
-// INVARIANT: a busy handle has its call, so that Close misses none.
-func (s *SessionHandle) tryBegin(c *call, undo bool) (wait <-chan struct{}, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.mu.closing, s.mu.state == closed, s.mu.state == cleaning:
-		return nil, backend.ErrHandleClosed
-	case s.mu.state == ending && s.mu.lost != nil && s.mu.releaseConn == nil:
-		return s.mu.ended, lostError(s.mu.lost)
-	case s.mu.state == ending: // also when the session is lost: its connection goes with that end
-		return s.mu.ended, nil
-	case s.mu.lost != nil:
-		return nil, lostError(s.mu.lost)
-	case s.mu.rollbackDone != nil && !undo:
-		return s.mu.rollbackDone, nil
-	case s.mu.state == busy:
-		return nil, backend.ErrBusy
-	}
-	s.mu.state = busy
-	s.mu.call = c
-	return nil, nil
 }
 
 // unsentError is the error of a call of which nothing was sent.

@@ -10,7 +10,8 @@ import (
 // QueryOptions adjust one call. The zero value is what Query and Update use.
 type QueryOptions struct {
 	// Timeout bounds the call and the reading of its result, to its end or
-	// Release. Zero: the pool's DefaultQueryTimeout. Negative: none.
+	// Release, with the wait for a connection, or for the end of the session's
+	// call before. Zero: the pool's DefaultQueryTimeout. Negative: none.
 	Timeout time.Duration
 
 	// Retry applies to calls of the pool. A SessionHandle never retries.
@@ -36,7 +37,8 @@ type QueryOptions struct {
 	// its date of the instant: give a text.
 	Args []any
 
-	// Headers are sent with the call's RPCs, as they are when the call is made.
+	// Headers are sent with the call's RPCs, as they are when the call is made, and not
+	// with what the pool asks besides, such as for a cancel.
 	Headers metadata.MD
 
 	// Route says whether the statement is sent as a query or as an update.

@@ -65,7 +65,7 @@ func (s *SessionHandle) runAndCommit(ctx context.Context, fn func(ctx context.Co
 func (s *SessionHandle) RollbackOpen(ctx context.Context) error {
 	bounded, stop := context.WithTimeout(ctx, s.policy.closeTimeout())
 	defer stop()
-	err := s.rollBackInterrupting(bounded, QueryOptions{quiet: true})
+	err := s.rollBackInterrupting(bounded, QueryOptions{quiet: true, Timeout: -1})
 	if err != nil && bounded.Err() != nil {
 		// The rollback must go out all the same, but nobody waits for it.
 		stored := s.mayHaveStored(s.txState())
@@ -110,7 +110,7 @@ func (s *SessionHandle) rollBackInBackground() {
 		s.interruptAndWait(errTxEnded)
 		ctx, stop := s.policy.closeContext()
 		defer stop()
-		err := callback.Isolate(ownersCode, func() error { return s.rollBackInterrupting(ctx, QueryOptions{backgroundRollback: true}) })
+		err := callback.Isolate(ownersCode, func() error { return s.rollBackInterrupting(ctx, QueryOptions{backgroundRollback: true, Timeout: -1}) })
 		if err != nil && s.txState().phase != txNone && !errors.Is(err, backend.ErrHandleClosed) {
 			s.markLost(fmt.Errorf("rollback failed: %w", err))
 		}
