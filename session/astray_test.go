@@ -104,6 +104,28 @@ func TestASessionThatWasLedElsewhereIsLedBackAtItsEnd(t *testing.T) {
 	}
 }
 
+// So it is behind a single call: statements of the owner's need not say where names are looked for.
+func TestASingleCallThatLoadsLeavesNoSessionElsewhere(t *testing.T) {
+	for name, mode := range map[string]SessionReset{"auto": ResetAuto, "none": ResetNone, "sql": ResetSQL("RESET threads")} {
+		for _, table := range []string{"far.t", "bad.t"} { // which fails
+			synctest.Test(t, func(t *testing.T) {
+				c := newStateConn()
+				r := stateRig(t, c)
+				r.policy.OnReturn = mode
+				r.handle = NewStateless(c, r.policy, r.returned)
+				c.useParams = func() { c.settings["search_path"] = "far.main" }
+				batch := int64Batch(1)
+				defer batch.Release()
+				_, err := r.handle.UpdateWithRecordBatch(t.Context(), "INSERT INTO "+table+" VALUES (?)", batch)
+				require.Equal(t, table == "bad.t", err != nil, name)
+				synctest.Wait()
+				require.Equal(t, "lake.main", c.settings["search_path"], "%s: %s", name, table)
+				r.reused()
+			})
+		}
+	}
+}
+
 // An option may lead elsewhere: none is set where the session is elsewhere
 // already and cannot be led back, which an aborted transaction does not allow.
 func TestNoOptionIsSetInAnAbortedTransactionThatIsElsewhere(t *testing.T) {

@@ -370,6 +370,27 @@ func TestResetModes(t *testing.T) {
 	})
 }
 
+// There are servers that change a setting before they refuse its value, and leave the session elsewhere by a load that
+// fails: the modes that read nothing before clean behind the refusal, too.
+func TestARefusedCallIsLeftToNoBorrowerUnderAnyMode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, sql := range []string{"SET calendar = NULL", "INSERT bad"} {
+			run := func(mode SessionReset) *rig {
+				r := newRig(t, &fakeConn{fail: map[string]error{sql: sqlError("Catalog Error: no")}})
+				r.policy.OnReturn = mode
+				_, err := r.stateless().Update(t.Context(), sql)
+				require.Error(t, err)
+				return r
+			}
+			r := run(ResetSQL("RESET ALL"))
+			r.reused()
+			require.Equal(t, []string{sql, "RESET ALL"}, r.conn.Log())
+			_ = run(ResetDiscard).discarded()
+			run(ResetNone).reused()
+		}
+	})
+}
+
 // stateRow is a stream of one row.
 type stateRow struct {
 	schema *arrow.Schema

@@ -181,7 +181,7 @@ func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
 	}
 	if e != nil && c.failedWhole(e) {
 		if meaningOf(effect.Statement, e) == effect.Refused {
-			s.mu.sideEffects.addRefused(c.script)
+			s.mu.sideEffects.addRefused(c.script, s.policy.OnReturn.mode != resetAuto)
 		} else {
 			s.mu.sideEffects.add(c.script, false, s.mu.tx.phase != txNone)
 		}

@@ -35,15 +35,15 @@ type insertion struct {
 // beforeInsert reads where the session is before an INSERT with parameters is
 // sent, unless the server is known to leave it there. What is done about it does
 // not depend on Config.OnReturn, since no text of the caller's has moved the
-// session; but after a single call the owner's own cleaning does.
+// session: the statements of ResetSQL need not lead it back. ResetDiscard alone has nothing
+// to lead back after a single call.
 //
 // INVARIANT: while sideEffects.mayHaveMoved is set the session may be elsewhere than
 // its statements' text tells.
 func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 	table := c.script.Statements[0].InsertInto
-	mode := s.policy.OnReturn.mode
-	cleaned := s.stateless && (mode == resetDiscard || mode == resetSQL)
-	if !c.hasParams || table == "" || cleaned || s.policy.nonMovingInserts.has(namespaceUnsupported) {
+	closed := s.stateless && s.policy.OnReturn.mode == resetDiscard
+	if !c.hasParams || table == "" || closed || s.policy.nonMovingInserts.has(namespaceUnsupported) {
 		return nil
 	}
 	in := &insertion{qualifier: strings.ToLower(strings.TrimSuffix(table, lastPart(table))) + "."}

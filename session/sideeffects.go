@@ -47,13 +47,15 @@ func (d *sideEffects) add(script sqlscan.Script, done, inTx bool) {
 
 // addRefused records what a single statement may have left that the server has refused:
 // settings, as far as they were read before. A setting that was not read before does
-// not exist on the server. Settings that are linked to others change before the server
-// looks at the value, too.
-func (d *sideEffects) addRefused(script sqlscan.Script) {
+// not exist on the server, unless none are read (readsNone: ResetAuto alone does). Then the session
+// counts as used: what its owner does behind every call that is no plain read is done here, too. Settings
+// that are linked to others change before the server looks at the value as well.
+func (d *sideEffects) addRefused(script sqlscan.Script, readsNone bool) {
+	d.used = d.used || readsNone && !script.PlainRead()
 	for _, e := range script.Effects() {
 		_, read := d.initial[settingQuery(e).key]
 		switch {
-		case e.Kind == sqlscan.EffectLinkedSettings:
+		case e.Kind == sqlscan.EffectLinkedSettings, e.IsSetting() && readsNone:
 			d.effects, d.used = append(d.effects, e), true
 		case e.IsSetting() && read:
 			d.refusedSettings = append(d.refusedSettings, e)

@@ -106,7 +106,7 @@ func TestARefusedStatementLeavesSettingsAtMost(t *testing.T) {
 	}
 	for sql, want := range map[string]int{"SET threads = 1": 1, "SET memory = 1": 0, "USE lake": 0, "PREPARE a AS SELECT 1": 0} {
 		d := sideEffects{initial: known}
-		d.addRefused(sqlscan.Parse(sql))
+		d.addRefused(sqlscan.Parse(sql), false)
 		require.Len(t, d.refusedSettings, want, sql)
 		require.Empty(t, d.effects, sql)
 		require.False(t, d.used, sql)

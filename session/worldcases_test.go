@@ -61,7 +61,7 @@ func TestABulkLoadMovesTheSessionUnderNoMode(t *testing.T) {
 			// A later move of the caller's own is not taken back.
 			playOut(t, sc, []step{bulk, setOption("catalog", "far"), insertOne}, "INSERT INTO bulk", unheard)
 			playOut(t, sc, []step{bulk}, "INSERT INTO bulk", unheard)
-			if sc.single = reset.mode != resetSQL; sc.single { // whose statements are the owner's
+			if sc.single = reset.mode != resetSQL; sc.single { // whose statements put the place back here
 				playOut(t, sc, []step{bulk}, "INSERT INTO bulk", unheard)
 			}
 		}
