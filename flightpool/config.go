@@ -165,7 +165,7 @@ type Config struct {
 	// by itself is sent twice. Borrowers see none of them. A session that leaves
 	// anything to undo, a call that is cut, or the first run of ResetSQL's statements has them closed; they end
 	// with their connection, and none is kept that was prepared beside a session that has changed a setting, nor what was prepared
-	// before one of this pool has made, altered or dropped something. What other programs alter the server has to
+	// before one of this pool has made, altered, dropped, attached or detached something. What other programs alter the server has to
 	// notice, and GizmoSQL does not: it gives the bytes of the new columns as values of the old. Not with
 	// DisableRetry or ResetNone. A server that answers parameters with another handle,
 	// other backends than the pool's own, and values of a Layer that cannot be compared, keep none.

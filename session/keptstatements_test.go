@@ -276,7 +276,7 @@ func TestNothingIsKeptBesideASettingThatTheOwnerPutsBack(t *testing.T) {
 // is kept beside such a change, which others see when its transaction ends.
 func TestWhatWasKeptBeforeAChangeOfObjectsIsPreparedAgain(t *testing.T) {
 	for _, reset := range []SessionReset{ResetAuto, ResetSQL("SELECT 7"), ResetDiscard} {
-		for _, text := range []string{"ALTER TABLE t ALTER a TYPE BIGINT", "CREATE OR REPLACE VIEW v AS SELECT 2", "DROP TABLE t", "SELECT 1; ALTER TABLE t ADD b INT"} {
+		for _, text := range []string{"ALTER TABLE t ALTER a TYPE BIGINT", "CREATE OR REPLACE VIEW v AS SELECT 2", "DROP TABLE t", "SELECT 1; ALTER TABLE t ADD b INT", "DETACH o", "ATTACH OR REPLACE 'x.db' AS o"} {
 			synctest.Test(t, func(t *testing.T) {
 				r := keepingRig(t, 4)
 				r.policy.OnReturn = reset

@@ -165,10 +165,12 @@ func (s Script) MayChangeObjects() bool {
 	}))
 }
 
-// MayChangeSharedObjects is MayChangeObjects of what statements of other sessions may name.
+// MayChangeSharedObjects is MayChangeObjects of what statements of other sessions may name. Another database may come or go
+// by a name, with all its tables.
 func (s Script) MayChangeSharedObjects() bool {
 	temporary := s.Atomic() && slices.ContainsFunc(s.Effects(), func(e Effect) bool { return e.Kind == EffectTempTable || e.Kind == EffectTempView })
-	return s.MayChangeObjects() && !temporary
+	return s.MayChangeObjects() && !temporary ||
+		slices.ContainsFunc(s.Statements, func(st Statement) bool { return st.Verb == "ATTACH" || st.Verb == "DETACH" })
 }
 
 // IsSQL reports whether each statement of the text begins with a verb that is known. Some servers take other texts, such as names
