@@ -89,15 +89,15 @@ func (c *Conn) removeCall(r *rpcCall) {
 	c.mu.Unlock()
 }
 
-// rpcContext makes ctx that of the next RPC. Each RPC needs one of its own.
+// rpcContext makes ctx that of the next RPC, an action. Each RPC needs one of its own.
 func (r *rpcCall) rpcContext(ctx context.Context) context.Context {
-	return &trackedRPC{Context: ctx, tracker: &r.sends, info: &r.info}
+	return &trackedRPC{Context: ctx, tracker: &r.sends, info: &r.info, mayChange: true}
 }
 
 // statementContext is rpcContext for a GetFlightInfo, PollFlightInfo, DoGet or DoPut.
 // While the server has not ended such an RPC, it may be at work on the statement.
 func (r *rpcCall) statementContext(ctx context.Context) *trackedRPC {
-	return &trackedRPC{Context: ctx, tracker: &r.sends, info: &r.info, carriesStatement: true}
+	return &trackedRPC{Context: ctx, tracker: &r.sends, info: &r.info, carriesStatement: true, mayChange: r.mayChange}
 }
 
 // newError is a failure of the call, with what has been sent so far.

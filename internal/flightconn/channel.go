@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"google.golang.org/grpc"
@@ -218,8 +219,7 @@ type callInfo struct {
 // server that calls us from a handler of its own has its own callers'
 // credentials there.
 //
-// Authorization, cookies and the proxy's credentials are never taken from
-// there. The authorization that is returned is what the server is going to
+// What notPassedOn names is never taken from there. The authorization that is returned is what the server is going to
 // judge, and empty where the RPC has none.
 func (id *identity) addHeaders(ctx context.Context, rpc *trackedRPC) (context.Context, string) {
 	if id.anonymous {
@@ -236,7 +236,7 @@ func (id *identity) addHeaders(ctx context.Context, rpc *trackedRPC) (context.Co
 	}
 	md := metadata.MD{}
 	for key, values := range outgoing {
-		if key != authorizationKey && key != cookieKey && key != "proxy-authorization" {
+		if !slices.Contains(notPassedOn, key) {
 			md.Append(key, values...)
 		}
 	}

@@ -81,6 +81,10 @@ func isDictionary(t arrow.DataType) bool {
 // a word; the others break the transport.
 var transportHeaders = []string{"connection", "content-type", "host", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "user-agent"}
 
+// notPassedOn is what the metadata of a caller's context may have of those who have called it: their
+// credentials, and what holds for their connection and their request.
+var notPassedOn = []string{authorizationKey, cookieKey, "proxy-authorization", "grpc-accept-encoding", "content-length"}
+
 // checkCallHeaders is CheckHeaders for those of one call, which must not say
 // who the connection is: what is done for the call later, such as its cancel
 // and the cleaning of the session, would be done by somebody else. They are

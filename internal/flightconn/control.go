@@ -155,7 +155,7 @@ func (cfg *Config) newClient(addr string, tlsConfig *tls.Config, dial func(conte
 			return nil, err
 		}
 		return &dialledConn{Conn: raw, client: c, count: cfg.countBytes()}, nil
-	}, func() { _ = c.Close() })
+	}, func(error) { _ = c.Close() })
 	cc, err := grpc.NewClient("passthrough:///redialled", append(opts, more...)...)
 	if err != nil {
 		return nil, err

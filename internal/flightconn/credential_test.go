@@ -35,6 +35,8 @@ func TestNoErrorRepeatsTheCredential(t *testing.T) {
 		"bearer": func(cfg *Config) { cfg.Authorization = bearer("Bearer hunter2hunter2") },
 		"header": func(cfg *Config) { cfg.Authorization = bearer(basicAuth("me", "hunter2hunter2")) },
 		"basic":  func(cfg *Config) { cfg.Basic = &UserPass{"me", "hunter2hunter2"} },
+		"bare":   func(cfg *Config) { cfg.Authorization = bearer("hunter2hunter2") },
+		"user":   func(cfg *Config) { cfg.Basic = &UserPass{"hunter2hunter2", ""} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, f, func(b *bubble) {

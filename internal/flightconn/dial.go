@@ -108,11 +108,11 @@ const (
 // servers. addr is the authority that the server sees, and what gRPC compares a
 // certificate with unless tlsConfig names another. dialer decides how often
 // there is a transport: once for a connection (transport.dialOnce), as needed
-// for clients that hold no session (newClient). onUntracked is sendStatsHandler's.
+// for clients that hold no session (newClient). end is sendStatsHandler's.
 //
 // Config.DialOptions are for the caller to append behind these, so that they
 // win.
-func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer func(context.Context, string) (net.Conn, error), onUntracked func()) []grpc.DialOption {
+func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer func(context.Context, string) (net.Conn, error), end func(reason error)) []grpc.DialOption {
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(newCredentials(tlsConfig)),
 		grpc.WithContextDialer(dialer),
@@ -121,7 +121,7 @@ func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer f
 		// A call is sent once. What is left to gRPC is the transparent
 		// retry of a stream that the server vouches not to have processed.
 		grpc.WithDisableRetry(),
-		grpc.WithStatsHandler(sendStatsHandler{onUntracked}),
+		grpc.WithStatsHandler(sendStatsHandler{end}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cfg.MaxMessage)),
 		grpc.WithConnectParams(redialBackoff),
 		grpc.WithStaticStreamWindowSize(streamWindow),

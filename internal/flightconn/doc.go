@@ -21,9 +21,10 @@
 // gRPC's own in any case.
 //
 // A call is sent once. What is tried again is a stream that the server disowned
-// (REFUSED_STREAM); one above the last of a GOAWAY fails, as Unsent, since there is no
+// (REFUSED_STREAM), if it only reads: HAProxy disowns so what its server has done when that closes
+// its connection before it answers. One above the last of a GOAWAY fails, as Unsent, since there is no
 // other transport. An error is Unsent exactly when no RPC of the call was handed to a
-// transport, or all that were have been disowned.
+// transport, or all that were have been disowned, and believed.
 //
 // # Results
 //
@@ -98,7 +99,7 @@
 //	conn.go, transport.go, watched.go  the connection and its end; its transport; its socket
 //	dial.go, sockopt_linux.go, sockopt_other.go  how it is dialled, proxies; silence of the peer
 //	identity.go, channel.go    who we are to the server; RPCs in that name, and what their replies say of it
-//	call.go, sends.go          one call; what of it has been sent, and what came with it
+//	call.go, sends.go, stats.go  one call; what of it has been sent, and what came with it; of gRPC's client
 //	errors.go, interceptor.go  its failure; that of an interceptor
 //	query.go, info.go          planning; the FlightInfo, kept encoded
 //	stream.go, fetch.go        results, and where their rows are had; what locations answer that have none

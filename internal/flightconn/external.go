@@ -101,7 +101,9 @@ func (g *ExternalCall) Plan(desc *pb.FlightDescriptor, call backend.Call, opts .
 func (g *ExternalCall) NewStream(desc *grpc.StreamDesc, method string) (grpc.ClientStream, error) {
 	ctx := g.call.rpcContext(g.ctx)
 	if name := path.Base(method); name == "DoPut" || name == "DoGet" {
-		ctx = g.call.statementContext(g.ctx)
+		rpc := g.call.statementContext(g.ctx)
+		rpc.mayChange = rpc.mayChange || name == "DoPut"
+		ctx = rpc
 	}
 	return g.call.conn.channel.NewStream(ctx, desc, method)
 }

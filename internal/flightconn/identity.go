@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
@@ -86,17 +87,21 @@ func newIdentity(cfg *Config) *identity {
 
 // withoutCredential is the error of an RPC without the credential that it was sent with:
 // servers repeat tokens that they refuse. One of a few characters may stand in any text,
-// and is left there.
+// and is left there. A header without a scheme is all token, and a user without a password
+// may be one.
 func withoutCredential(err error, authorization string) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {
 		return err
 	}
-	scheme, token, _ := strings.Cut(authorization, " ")
+	scheme, token, hasScheme := strings.Cut(authorization, " ")
+	if !hasScheme {
+		token = authorization
+	}
 	secrets := []string{token}
 	if pair, err := base64.StdEncoding.DecodeString(token); err == nil && strings.EqualFold(scheme, "Basic") {
-		_, password, _ := strings.Cut(string(pair), ":")
-		secrets = append(secrets, password)
+		user, password, _ := strings.Cut(string(pair), ":")
+		secrets = append(secrets, cmp.Or(password, user))
 	}
 	text := s.Message()
 	for _, secret := range secrets {

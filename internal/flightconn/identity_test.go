@@ -127,6 +127,27 @@ func TestCompressedAnswersAreReadWhicheverWayTheyAreCompressed(t *testing.T) {
 	}
 }
 
+// A server passes on what its own callers' connections take, which is nothing to ours: it reads no message that is
+// compressed as a whole.
+func TestWhatOthersConnectionsTakeIsNotPassedOn(t *testing.T) {
+	var got metadata.MD
+	f := &fake{info: infoOf(answer(int64Schema, "0"))}
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		got, _ = metadata.FromIncomingContext(s.Context())
+		_ = grpc.SetSendCompressor(s.Context(), gzip.Name) // for who takes it
+		return sendBatches(s, 2)
+	}
+	inBubble(t, f, func(b *bubble) {
+		theirs := metadata.Pairs("grpc-accept-encoding", "identity, gzip", "content-length", "5", "traceparent", "kept")
+		s, err := b.open().Query(metadata.NewOutgoingContext(b.Context(), theirs), "q", backend.Call{})
+		require.NoError(b, err)
+		require.Equal(b, upTo(2), values(b, s))
+		require.Empty(b, got.Get("grpc-accept-encoding"))
+		require.Empty(b, got.Get("content-length"))
+		require.Equal(b, []string{"kept"}, got.Get("traceparent"))
+	})
+}
+
 // Which change of a server's cookies tells of another session.
 func TestASessionIsReplacedWhenTheCookieThatNamesItIs(t *testing.T) {
 	past, future := time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat), time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)

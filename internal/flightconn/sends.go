@@ -2,13 +2,11 @@ package flightconn
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/stats"
 
 	"github.com/flightpool/flightpool/internal/grpcconn"
 )
@@ -52,6 +50,7 @@ type trackedRPC struct {
 	beginCounted     atomic.Bool // counted as begun
 	answerCounted    atomic.Bool // counted as answered
 	carriesStatement bool
+	mayChange        bool         // something, or what the server has for us
 	state            atomic.Int32 // of one that carries
 	begun            atomic.Bool
 	messageSent      atomic.Bool  // a message of it is gRPC's, which the server may have acted on
@@ -111,78 +110,6 @@ func (s *sendTracker) statementRunning() bool { return s.unendedStatements.Load(
 // interceptor may have returned before the RPC that it has begun.
 func (s *sendTracker) nothingSent() bool { return s.count.Load() == 0 && s.attempts.Load() == 0 }
 
-// errUntracked is why a transport ends that an untracked RPC was given to.
-var errUntracked = errors.New("DialOptions: an interceptor has given an RPC a context that is not made of the one it was given itself, has begun one after it has returned, or has sent one again")
-
-// sendStatsHandler tells the RPCs that were handed to a transport from those that
-// were not.
-//
-// gRPC makes a transparent attempt only if the server cannot have processed
-// the one before: it never left, or a GOAWAY or REFUSED_STREAM disowned it.
-// So its beginning takes back what the first attempt counted, and what came with it.
-//
-// onUntracked closes the client that an interceptor of the user's has given an RPC to whose
-// context it has replaced, or that it begins late or again.
-type sendStatsHandler struct{ onUntracked func() }
-
-// TagRPC is part of stats.Handler. It comes before anything of the RPC is sent.
-//
-// INVARIANT: no RPC of Flight is sent that is not tracked: it would count as unsent, so that
-// a change is repeated and a commit told to have failed. None is sent twice, which is that, too.
-func (h sendStatsHandler) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	if !strings.HasPrefix(info.FullMethodName, servicePrefix) {
-		return ctx
-	}
-	rpc := trackedIn(ctx)
-	if rpc != nil {
-		rpc.tracker.attempts.Add(1) // before the look at returned, which is set before a look at attempts
-		rpc.begun.Store(true)
-	}
-	if rpc == nil || rpc.returned.Load() {
-		h.onUntracked()
-	}
-	return ctx
-}
-func (sendStatsHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	return ctx
-}
-func (sendStatsHandler) HandleConn(context.Context, stats.ConnStats) {}
-
-// HandleRPC is part of stats.Handler. Begin comes for each attempt, OutHeader
-// when an attempt is given to a transport, InHeader and InTrailer with the
-// server's answer, and End however the RPC ends.
-//
-// Only InTrailer says that the server has ended a statement: an End without it
-// is this side's doing, or that of the transport. A stream that was reset has none, though
-// gRPC gives it a status, which may be any.
-func (h sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	rpc := trackedIn(ctx)
-	if rpc == nil {
-		return
-	}
-	switch s := s.(type) {
-	case *stats.Begin:
-		rpc.countBegin()
-		beside := rpc.open.Add(1) > 1
-		if s.IsTransparentRetryAttempt {
-			rpc.Disowned()
-		} else if rpc.sendCounted.Load() || beside { // which is sent, or may be
-			h.onUntracked()
-		}
-	case *stats.OutHeader:
-		rpc.Sent()
-	case *stats.OutPayload:
-		rpc.messageSent.Store(true)
-	case *stats.InHeader:
-		rpc.Header(s.Header)
-	case *stats.InTrailer:
-		rpc.Trailer(s.Trailer)
-	case *stats.End:
-		rpc.open.Add(-1)
-		rpc.End(s.Error)
-	}
-}
-
 // rpcEnd is how gRPC has ended an RPC. Without an error it is also how gRPC's client tells of a
 // stream that it finds ended when it sends a message, whatever its status is.
 type rpcEnd struct {
@@ -192,6 +119,12 @@ type rpcEnd struct {
 
 // isWell reports whether the server has told no failure.
 func (e *rpcEnd) isWell() bool { return e.err == nil && !e.sending }
+
+// isOfGoAway reports whether gRPC's client has told that the server takes no RPC any more. What it finds when
+// it sends it does not tell.
+func (e *rpcEnd) isOfGoAway() bool {
+	return e != nil && e.err != nil && !strings.Contains(e.err.Error(), "RST_STREAM")
+}
 
 var _ grpcconn.Observer = (*trackedRPC)(nil)
 
@@ -211,6 +144,13 @@ func (r *trackedRPC) Sent() {
 		r.tracker.unendedStatements.Add(1)
 	}
 }
+
+// BelievesRefusal is part of grpcconn.Observer.
+//
+// INVARIANT: what may change something is not sent a second time, and does not count as unsent, for a
+// REFUSED_STREAM: HAProxy says it whenever a server closes its connection before it answers, also
+// behind what the server has done by then.
+func (r *trackedRPC) BelievesRefusal() bool { return !r.mayChange }
 
 // Disowned is part of grpcconn.Observer. It takes back what the sending has counted, and what
 // came with it, which is of nobody.

@@ -63,7 +63,7 @@ func newTransport(cfg *Config) (*transport, error) {
 	if len(cfg.DialOptions) == 0 {
 		return e, nil
 	}
-	opts := append(cfg.transportOptions(cfg.Address, cfg.TLS, e.dialOnce(cfg), func() { e.closeWithin(errUntracked, 0) }), grpc.WithIdleTimeout(0))
+	opts := append(cfg.transportOptions(cfg.Address, cfg.TLS, e.dialOnce(cfg), func(reason error) { e.closeWithin(reason, 0) }), grpc.WithIdleTimeout(0))
 	cc, err := grpc.NewClient("passthrough:///flight", append(opts, cfg.DialOptions...)...)
 	if err != nil {
 		return nil, err

@@ -76,6 +76,7 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource, must mustRead
 		return answers, err
 	}
 	rpc := r.statementContext(ctx)
+	rpc.mayChange = true
 	stream, err := r.conn.flight.DoPut(rpc)
 	if err != nil {
 		return answers, err

@@ -160,7 +160,7 @@ func TestAStatementWhoseStreamIsResetMayRun(t *testing.T) {
 	}
 }
 
-// gRPC sends a stream again that the server has disowned.
+// gRPC sends a read again that the server has disowned.
 func TestTheAnswerIsThatOfTheLastAttempt(t *testing.T) {
 	over := make(chan struct{})
 	f := &fake{info: infoOf(answer(int64Schema, "a"))}
@@ -173,11 +173,15 @@ func TestTheAnswerIsThatOfTheLastAttempt(t *testing.T) {
 		c := b.open()
 		attempts := 0
 		var cookies []string
-		f.put = answerAfterHeaders(over, &attempts, &cookies)
+		f.info = func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+			md, _ := metadata.FromIncomingContext(ctx)
+			cookies = md.Get("cookie")
+			return nil, answerAfterHeaders(over, &attempts, func(md metadata.MD) error { return grpc.SendHeader(ctx, md) })
+		}
 		r.code.Store(7) // refused
 		for range 2 {
 			ctx, stop := context.WithTimeout(b.Context(), time.Minute)
-			_, err := c.Update(ctx, "u", backend.Call{})
+			_, err := c.Query(ctx, "q", backend.Call{})
 			stop()
 			require.Equal(b, codes.InvalidArgument, status.Code(failure(b, err).Err))
 		}
@@ -189,40 +193,39 @@ func TestTheAnswerIsThatOfTheLastAttempt(t *testing.T) {
 // A server that has begun to answer a change has it, whatever it says then: the change is
 // sent once.
 func TestAChangeThatIsAnsweredIsNotSentAgain(t *testing.T) {
-	over := make(chan struct{})
-	f := &fake{info: infoOf(answer(int64Schema, "a"))}
-	r := &resets{on: onHeaders, forOnce: true}
-	inBubble(t, f, func(b *bubble) {
-		over = make(chan struct{})
-		defer close(over)
-		b.endpoint.cfg.Dialer = r.dial(b.net)
-		c := b.open()
-		attempts := 0
-		f.put = answerAfterHeaders(over, &attempts, nil)
-		r.code.Store(7) // refused
-		ctx, stop := context.WithTimeout(b.Context(), time.Minute)
-		defer stop()
-		_, err := c.Update(ctx, "u", backend.Call{})
-		require.Equal(b, codes.Unavailable, status.Code(failure(b, err).Err))
-		require.False(b, failure(b, err).Unsent)
-		require.False(b, backend.SafeToRetry(err))
-		require.Equal(b, 1, attempts)
-	})
+	for name, transport := range transports {
+		t.Run(name, func(t *testing.T) {
+			over := make(chan struct{})
+			f := &fake{info: infoOf(answer(int64Schema, "a"))}
+			r := &resets{on: onHeaders, forOnce: true}
+			inBubble(t, f, func(b *bubble) {
+				over = make(chan struct{})
+				defer close(over)
+				b.endpoint.cfg.Dialer = r.dial(b.net)
+				c := b.open()
+				attempts := 0
+				f.put = func(s pb.FlightService_DoPutServer) error { return answerAfterHeaders(over, &attempts, s.SendHeader) }
+				r.code.Store(7) // refused
+				ctx, stop := context.WithTimeout(b.Context(), time.Minute)
+				defer stop()
+				_, err := c.Update(ctx, "u", backend.Call{})
+				require.Equal(b, backend.FaultTransport, failure(b, err).Fault, "%v", err)
+				require.False(b, failure(b, err).Unsent)
+				require.False(b, backend.SafeToRetry(err))
+				require.Equal(b, 1, attempts)
+			}, transport)
+		})
+	}
 }
 
-// answerAfterHeaders is a DoPut of which the first is never answered but by headers.
-func answerAfterHeaders(over chan struct{}, attempts *int, cookies *[]string) func(pb.FlightService_DoPutServer) error {
-	return func(s pb.FlightService_DoPutServer) error {
-		if md, _ := metadata.FromIncomingContext(s.Context()); cookies != nil {
-			*cookies = md.Get("cookie")
-		}
-		if *attempts++; *attempts > 1 {
-			return status.Error(codes.InvalidArgument, "no")
-		}
-		_ = s.SendHeader(metadata.Pairs("set-cookie", "disowned=1"))
-		<-over
-		return nil
+// answerAfterHeaders is an RPC of which the first is never answered but by headers.
+func answerAfterHeaders(over chan struct{}, attempts *int, sendHeader func(metadata.MD) error) error {
+	if *attempts++; *attempts > 1 {
+		return status.Error(codes.InvalidArgument, "no")
 	}
+	_ = sendHeader(metadata.Pairs("set-cookie", "disowned=1"))
+	<-over
+	return nil
 }
 
 // A request to cancel may reach another server than the one that has the session, where

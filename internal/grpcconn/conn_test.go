@@ -203,6 +203,21 @@ func TestARefusedStreamIsSentOnceMore(t *testing.T) {
 	})
 }
 
+// A refusal that is not believed ends the RPC, which may have been processed.
+func TestARefusedStreamThatMayHaveBeenProcessedIsNotSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, p := pair(t, testConfig())
+		ctx, j := observed(soon(t))
+		j.doubtsRefusal = true
+		r := invoke(ctx, c, []byte("q"))
+		id := next[*http2.MetaHeadersFrame](p).StreamID
+		require.NoError(t, p.framer.WriteRSTStream(id, http2.ErrCodeRefusedStream))
+		<-r.done
+		require.Equal(t, codes.Unavailable, status.Code(r.err))
+		require.Equal(t, []string{"begin", "sent", "end"}, j.heard())
+	})
+}
+
 // A message that is too long ends its call: an Invoke would wait for the answer to it.
 func TestAMessageLongerThanGRPCCanSayEndsItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

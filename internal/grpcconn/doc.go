@@ -13,7 +13,9 @@
 // was given up here, or reset, or its connection has ended. Disowned takes Sent back:
 // the server has said that it has not processed the RPC, nor will (a stream above the
 // last one of GOAWAY, or REFUSED_STREAM). After REFUSED_STREAM an RPC of which one message
-// was sent is sent once more. Nothing else is ever sent again.
+// was sent is sent once more. Nothing else is ever sent again. Proxies say REFUSED_STREAM of what
+// a server has processed, too, if that closes its connection before it answers (HAProxy): so the
+// Observer is asked whether it is to be believed (BelievesRefusal).
 //
 // # How it works
 //

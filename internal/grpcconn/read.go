@@ -245,10 +245,14 @@ func (f *frameReader) takeReset(p []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.mu.streams[f.stream]
-	if s == nil || code == codeRefusedStream && c.sendAgain(s) {
+	if s == nil {
 		return nil
 	}
-	s.finish(s.resetStatus(code), code == codeRefusedStream)
+	unprocessed := code == codeRefusedStream && s.observer.BelievesRefusal()
+	if unprocessed && c.sendAgain(s) {
+		return nil
+	}
+	s.finish(s.resetStatus(code), unprocessed)
 	f.wakeLater(s)
 	return nil
 }

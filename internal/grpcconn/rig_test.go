@@ -26,6 +26,8 @@ type journal struct {
 	mu     sync.Mutex
 	events []string
 	err    error
+
+	doubtsRefusal bool
 }
 
 func (j *journal) add(event string) {
@@ -34,11 +36,12 @@ func (j *journal) add(event string) {
 	j.mu.Unlock()
 }
 
-func (j *journal) Begin()              { j.add("begin") }
-func (j *journal) Sent()               { j.add("sent") }
-func (j *journal) Disowned()           { j.add("disowned") }
-func (j *journal) Header(metadata.MD)  { j.add("header") }
-func (j *journal) Trailer(metadata.MD) { j.add("trailer") }
+func (j *journal) Begin()                { j.add("begin") }
+func (j *journal) Sent()                 { j.add("sent") }
+func (j *journal) BelievesRefusal() bool { return !j.doubtsRefusal }
+func (j *journal) Disowned()             { j.add("disowned") }
+func (j *journal) Header(metadata.MD)    { j.add("header") }
+func (j *journal) Trailer(metadata.MD)   { j.add("trailer") }
 func (j *journal) End(err error) {
 	j.add("end")
 	j.mu.Lock()

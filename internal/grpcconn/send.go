@@ -135,8 +135,8 @@ func (s *Stream) room(wanted int) int {
 	return int(max(0, min(int64(wanted), s.sendWindow, c.mu.sendWindow, int64(c.mu.peer.maxFrame), int64(limit-len(c.mu.out)))))
 }
 
-// sendAgain begins an RPC a second time that the server has not processed (REFUSED_STREAM), if
-// all that was sent of it is one message for which there is room, and nothing was answered. It
+// sendAgain begins an RPC a second time that the server has not processed (REFUSED_STREAM), or
+// does no harm if it has, if all that was sent of it is one message for which there is room, and nothing was answered. It
 // is the reader's; the lock is held.
 func (c *Conn) sendAgain(s *Stream) bool {
 	size := int64(prefixLen + len(s.sent))

@@ -15,10 +15,11 @@ import (
 // Observer hears what becomes of an RPC. It is called under a lock and must not call
 // the Conn.
 type Observer interface {
-	Begin()             // an RPC begins, though it may not be sent
-	Sent()              // it was handed to the connection
-	Disowned()          // the server has not processed it
-	Header(metadata.MD) // has come
+	Begin()                // an RPC begins, though it may not be sent
+	Sent()                 // it was handed to the connection
+	BelievesRefusal() bool // whether it counts as not processed where it was refused by REFUSED_STREAM
+	Disowned()             // the server has not processed it
+	Header(metadata.MD)    // has come
 	Trailer(metadata.MD)
 	End(error) // nil: with the status OK
 }
