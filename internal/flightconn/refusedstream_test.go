@@ -9,9 +9,11 @@ import (
 	"testing"
 	"testing/synctest"
 
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/memnet"
@@ -111,6 +113,16 @@ func TestAChangeIsNotSentAgainForARefusedStream(t *testing.T) {
 			"update": {"DoPut", false, func(t *testing.T, c backend.Conn) error {
 				_, err := c.Update(t.Context(), "INSERT INTO t VALUES (1)", backend.Call{})
 				return err
+			}},
+			"another client's update": {"DoPut", false, func(t *testing.T, c backend.Conn) error {
+				g, err := c.(*Conn).BeginExternal(t.Context(), "Update", nil)
+				require.NoError(t, err)
+				defer g.End()
+				s, err := g.NewStream(&grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, servicePrefix+"DoPut")
+				require.NoError(t, err)
+				require.NoError(t, s.SendMsg(&pb.FlightData{}))
+				require.NoError(t, s.CloseSend())
+				return g.WrapError(backend.StageExecute, s.RecvMsg(&pb.PutResult{}))
 			}},
 			"commit": {"DoAction", false, func(t *testing.T, c backend.Conn) error { return c.EndTx(t.Context(), "tx", true) }},
 			"change with rows": {"GetFlightInfo", false, func(t *testing.T, c backend.Conn) error {
