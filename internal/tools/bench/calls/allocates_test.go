@@ -38,7 +38,9 @@ func TestACallAllocatesWhatItDid(t *testing.T) {
 		if math.Abs(got.allocs-want.objects) > want.within {
 			t.Errorf("%s allocates %.1f objects, not %.1f", name, got.allocs, want.objects)
 		}
-		if (strings.HasPrefix(name, "fetch") || name == "ingest") && got.kb > 12 {
+		// A collection drops what is kept to be used again, and how many come depends on the machine: 1 to 14 were seen. One
+		// endpoint of four whose memory is lost would be 65.
+		if (strings.HasPrefix(name, "fetch") || name == "ingest") && got.kb > 50 {
 			t.Errorf("%s allocates %.1f KB for a batch of 262: its memory is not used again", name, got.kb)
 		}
 	}
