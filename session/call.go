@@ -185,16 +185,11 @@ func (c *call) runCallersCode(f func()) {
 	returned := false
 	defer func() {
 		if !returned {
-			c.endByCallersCode()
+			_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Unsent: true, Err: errCallbackExited}})
 		}
 	}()
 	f()
 	returned = true
-}
-
-// endByCallersCode ends the call, which code of the caller's has left by a panic or Goexit.
-func (c *call) endByCallersCode() {
-	_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Unsent: true, Err: errCallbackExited}})
 }
 
 // notifyEnd tells the owner of the call's end, in e, or well if e is nil. Every call that

@@ -112,7 +112,7 @@ func NewTraced(conn backend.Conn, policy *Policy, trace *Trace, releaseConn func
 func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, mode callMode) (begun *call, err error) {
 	ctx, trace := s.startTrace(ctx, op, opts)
 	err = errCallbackExited // where a method of ctx ends the goroutine
-	held, started := false, false
+	held := false
 	defer func() {
 		if !held && s.trace == nil {
 			trace.End(err)
@@ -120,18 +120,14 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 	}()
 	c := s.newCall(ctx, op, opts, mode)
 	c.trace, c.quiet = trace, opts.quiet
-	defer func() { // as runCallersCode does, which costs each call some objects
-		if started {
-			c.endByCallersCode()
-		}
-	}()
 	if err = s.awaitTurn(ctx, c, &opts); err != nil {
 		return nil, err
 	}
-	held, started = true, true
-	c.bindContext(opts)
-	err = ctxerr.Of(c.ctx)
-	started = false
+	held = true
+	c.runCallersCode(func() {
+		c.bindContext(opts)
+		err = ctxerr.Of(c.ctx)
+	})
 	if err == nil && mode.cancels() {
 		err = c.cause() // Close may have come already
 	}
