@@ -20,7 +20,7 @@ import (
 // caller and Conn.Lost tell.
 //
 // sends is used by any goroutine; the rest does not change after begin, but for
-// info.needsSession, mayChange and changesSeveral, which are set before the statement is planned.
+// info.needsSession, mayChange, changesSeveral and bound, which are set before the statement is planned.
 type rpcCall struct {
 	conn   *Conn
 	op     string
@@ -30,6 +30,10 @@ type rpcCall struct {
 	caller contextEnd // of the caller's context; the RPCs run on one of their own
 
 	mayChange, changesSeveral bool // see backend.Call
+
+	// bound says that parameters were bound before the statement is executed. Some servers use them up with
+	// that, and run it with NULLs a second time (SwanLake).
+	bound bool
 }
 
 // contextEnd tells of a context how it ended, and when it will.
@@ -97,8 +101,11 @@ func (r *rpcCall) rpcContext(ctx context.Context) context.Context {
 // statementContext is rpcContext for a GetFlightInfo, PollFlightInfo, DoGet or DoPut.
 // While the server has not ended such an RPC, it may be at work on the statement.
 func (r *rpcCall) statementContext(ctx context.Context) *trackedRPC {
-	return &trackedRPC{Context: ctx, tracker: &r.sends, info: &r.info, carriesStatement: true, mayChange: r.mayChange}
+	return &trackedRPC{Context: ctx, tracker: &r.sends, info: &r.info, carriesStatement: true, mayChange: r.runsOnce()}
 }
+
+// runsOnce reports whether the statement may not be executed a second time by the same call.
+func (r *rpcCall) runsOnce() bool { return r.mayChange || r.bound }
 
 // newError is a failure of the call, with what has been sent so far.
 func (r *rpcCall) newError(stage backend.Stage, fault backend.Fault, err error) *backend.Error {

@@ -101,8 +101,8 @@ func (g *ExternalCall) Plan(desc *pb.FlightDescriptor, call backend.Call, opts .
 func (g *ExternalCall) NewStream(desc *grpc.StreamDesc, method string) (grpc.ClientStream, error) {
 	ctx := g.call.rpcContext(g.ctx)
 	if name := path.Base(method); name == "DoPut" || name == "DoGet" {
+		g.call.bound = g.call.bound || name == "DoPut" // what it brings are parameters, but where it is all of the call
 		rpc := g.call.statementContext(g.ctx)
-		rpc.mayChange = rpc.mayChange || name == "DoPut"
 		ctx = rpc
 	}
 	return g.call.conn.channel.NewStream(ctx, desc, method)

@@ -172,7 +172,7 @@ func (p *prepared) bind(ctx context.Context, r *rpcCall, handle []byte, params a
 		return nil, err
 	}
 	p.mu.Lock()
-	p.mu.boundForQuery = true
+	p.mu.boundForQuery, r.bound = true, true
 	p.mu.Unlock()
 	answers, err := r.put(ctx, fixedMessages(messages...), readsAll)
 	if err != nil {

@@ -50,7 +50,7 @@ type trackedRPC struct {
 	beginCounted     atomic.Bool // counted as begun
 	answerCounted    atomic.Bool // counted as answered
 	carriesStatement bool
-	mayChange        bool         // something, or what the server has for us
+	mayChange        bool         // something, or what the server has for us, such as bound parameters
 	state            atomic.Int32 // of one that carries
 	begun            atomic.Bool
 	messageSent      atomic.Bool  // a message of it is gRPC's, which the server may have acted on
@@ -149,7 +149,7 @@ func (r *trackedRPC) Sent() {
 //
 // INVARIANT: what may change something is not sent a second time, and does not count as unsent, for a
 // REFUSED_STREAM: HAProxy says it whenever a server closes its connection before it answers, also
-// behind what the server has done by then.
+// behind what the server has done by then. Nor is a statement with parameters, which may be used up.
 func (r *trackedRPC) BelievesRefusal() bool { return !r.mayChange }
 
 // Disowned is part of grpcconn.Observer. It takes back what the sending has counted, and what

@@ -202,7 +202,7 @@ type rowSource struct {
 // whatever it is called: it may run the statement then. Of an endpoint with one location,
 // which is this connection, the error stays as it was.
 //
-// INVARIANT: a ticket that may have run a change is redeemed at no other location. One that
+// INVARIANT: a ticket that may have run a change, or a statement with parameters, is redeemed at no other location. One that
 // the server has refused with the credential or the RPC itself has run nothing, but for one of
 // several changes, of which that may be the answer to the second.
 //
@@ -234,7 +234,7 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, pre
 			return none, withExpiry(endpoint, err)
 		}
 		failures.add(uri, err, own)
-		if r.mayChange && asked && (r.changesSeveral || !turnedAway(err)) {
+		if r.runsOnce() && asked && (r.changesSeveral || !turnedAway(err)) {
 			tried = i + 1
 			break
 		}

@@ -26,11 +26,12 @@ import (
 // the server answers to RPCs by a status of their own: before the server has heard
 // of an RPC, or when it is through with it.
 type answers struct {
-	mu    sync.Mutex // guards what follows
-	rpcs  []string   // since the start
-	story []string   // of these, until clear
-	set   []*answer
-	token func() string // gives the token that comes with the next reply, nil for none
+	mu      sync.Mutex // guards what follows
+	rpcs    []string   // since the start
+	story   []string   // of these, until clear
+	set     []*answer
+	headers *headers
+	token   func() string // gives the token that comes with the next reply, nil for none
 }
 
 // answer is one such status. It is the text of a step: answer CODE POINT
@@ -154,6 +155,7 @@ func (a *answer) unary(ctx context.Context, req any, handle grpc.UnaryHandler) (
 func (a *answers) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			a.headers.see(ctx, path.Base(info.FullMethod))
 			one := a.hit(path.Base(info.FullMethod))
 			a.bring(ctx)
 			if one == nil {
@@ -195,6 +197,7 @@ func (s *answeredStream) RecvMsg(m any) error {
 	if action, ok := m.(*flight.Action); ok {
 		s.name = action.GetType()
 	}
+	s.answers.headers.see(s.Context(), s.name)
 	s.one = s.answers.hit(s.name)
 	s.answers.bring(s.Context())
 	switch {

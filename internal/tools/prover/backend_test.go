@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -25,10 +26,10 @@ func (w *world) newPool(ctx context.Context, cfg flightpool.Config) (*flightpool
 		if w.program.backend == "grpc" {
 			cfg.DialOptions = cheapClient
 		}
-		cfg.Dialer = w.srv.Dial
+		cfg.Dialer = w.dial
 		return flightpool.New(ctx, w.srv.URI(), cfg)
 	case "open":
-		cfg.Dialer = w.srv.Dial
+		cfg.Dialer = w.dial
 		return adbcpool.Open(ctx, w.srv.URI(), cfg)
 	case "new":
 		db, err := w.database()
@@ -40,6 +41,14 @@ func (w *world) newPool(ctx context.Context, cfg flightpool.Config) (*flightpool
 	default:
 		return nil, fmt.Errorf("no backend %q", w.program.backend)
 	}
+}
+
+// dial connects to the server, through what refuses streams if the program has that.
+func (w *world) dial(ctx context.Context, addr string) (net.Conn, error) {
+	if w.refusals != nil {
+		return w.refusals.Dial(ctx, addr)
+	}
+	return w.srv.Dial(ctx, addr)
 }
 
 // hasBackend reports whether programs of a profile can run over adbcpool.New: what

@@ -23,7 +23,11 @@
 // With a line such as "onconnect plain" Config.OnConnect prepares each session, and what
 // is run in any other breaks a promise.
 //
-// With "onreturn discard" or "onreturn none" Config.OnReturn is ResetDiscard or ResetNone.
+// With "onreturn discard", "onreturn none" or "onreturn sql" Config.OnReturn is ResetDiscard, ResetNone or a ResetSQL that
+// undoes what "set", "use" and "temp" do.
+//
+// A step may say last how its call is made: "within 3s" or "cut 3s" of its context, "caused NAME" if the cause of the
+// context's end is what another call has failed with, "timeout 3s", "kept" (NoCancel) and "headed" of its QueryOptions.
 //
 // With a line such as "statements 2" Config.StatementCache keeps so many, which "find K" uses.
 //
@@ -55,6 +59,8 @@
 // Each row that is to be stored has a number of its own. At the end it must be
 // in the table once, not at all, or either, as the calls have told; and whoever looks sees what was told
 // as stored before.
+//
+// "refuse RPC before|after SKIP" has an HTTP/2 stream refused, before the server has heard of it or in place of its answer.
 //
 // "recover" ends what goes wrong and gives the pool some time: a new session must find nothing wrong then.
 //

@@ -269,6 +269,15 @@ func generate(seed uint64) program {
 	if g.profile.SessionKey != testserver.ByBearer && p.backend != "new" && g.IntN(8) == 0 {
 		g.sources(&p)
 	}
+	if p.reset == "" && p.users == 0 && g.profile.SessionKey != testserver.ByCall && g.IntN(8) == 0 {
+		p.reset = "sql"
+	}
+	if !g.calm && p.backend != "new" && g.IntN(4) == 0 { // whose driver's transport sends what is refused again, by itself
+		g.refuses(&p)
+	}
+	if g.IntN(2) == 0 {
+		g.options(&p)
+	}
 	skip := strings.Fields(os.Getenv("PROVE_SKIP"))
 	if p.auth == "token" && g.profile.SessionKey == testserver.ByBearer && !g.calm {
 		// Whoever has the token has the session, also in the transaction that these leave when their connection breaks.
@@ -287,6 +296,58 @@ func generate(seed uint64) program {
 // updateRPCs is how many RPCs an update behind OnConnect has at most, over a driver that is
 // known to dial again.
 const updateRPCs = 12
+
+// pathOf are the RPCs of HTTP's path that a step is likely to make.
+func pathOf(verb string) []string {
+	var all []string
+	for _, rpc := range rpcOf[verb] {
+		switch rpc {
+		case "GetFlightInfo", "DoGet", "DoPut", "PollFlightInfo":
+		default:
+			rpc = "DoAction"
+		}
+		all = append(all, rpc)
+	}
+	return all
+}
+
+// refuses has streams refused: those of some steps, or any.
+func (g *generator) refuses(p *program) {
+	for range 1 + g.IntN(3) {
+		at := g.IntN(len(p.steps) + 1)
+		rpcs := []string{"any", "DoAction", "DoPut", "DoGet", "GetFlightInfo"}
+		if at < len(p.steps) && g.IntN(3) > 0 {
+			if likely := pathOf(p.steps[at].verb); likely != nil {
+				rpcs = likely
+			}
+		}
+		p.steps = slices.Insert(p.steps, at, step{verb: "refuse", args: []string{g.pick(rpcs...), g.pick("before", "after", "after"), g.pick("0", "0", "1", "2")}})
+	}
+}
+
+// options has some calls made with QueryOptions, and contexts end for what has ended others.
+func (g *generator) options(p *program) {
+	kinds := slices.Sorted(maps.Keys(causes))
+	for i := range p.steps {
+		s := &p.steps[i]
+		if s.within > 0 || s.cut > 0 {
+			if g.IntN(2) == 0 {
+				s.caused = g.pick(kinds...)
+			}
+		}
+		if !takesOptions[s.verb] {
+			continue
+		}
+		switch g.IntN(10) {
+		case 0, 1:
+			s.limit, _ = time.ParseDuration(g.pick("1ms", "20ms", "300ms", "3s", "40s"))
+		case 2:
+			s.kept = true
+		case 3:
+			s.headed = true
+		}
+	}
+}
 
 // redials has the driver dial again within updates.
 func (g *generator) redials(p *program) {
@@ -344,7 +405,7 @@ func (g *generator) step() []step {
 // concerns reports whether the step is a call, of which others may be beside.
 func (s step) concerns() bool {
 	switch s.verb {
-	case "fault", "kill", "goaway", "evict", "expire", "restart", "reset", "idle", "resize", "closing", "redial", "renew", "source", "limit", "recover":
+	case "fault", "kill", "goaway", "evict", "expire", "restart", "reset", "idle", "resize", "closing", "redial", "renew", "source", "limit", "recover", "refuse":
 		return false
 	default:
 		return true

@@ -101,6 +101,9 @@ func (w *world) end() {
 	w.twice()
 	w.identities()
 	w.unprepared()
+	for _, rpc := range w.headers.odd {
+		w.breaks("headers of a call with another RPC", "%s", rpc)
+	}
 }
 
 // identities looks for connections that have changed their session, where that

@@ -29,6 +29,10 @@ type step struct {
 	args   []string
 	within time.Duration // deadline of the call, 0 for a long one
 	cut    time.Duration // when its context is cancelled, 0 for never
+	caused string        // what another call has failed with is the cause of its context's end
+	limit  time.Duration // QueryOptions.Timeout
+	kept   bool          // QueryOptions.NoCancel
+	headed bool          // QueryOptions.Headers
 	beside bool          // it is carried out beside the steps that follow, until the next of its actor
 }
 
@@ -42,6 +46,18 @@ func (s step) String() string {
 	}
 	if s.cut > 0 {
 		words = append(words, "cut", s.cut.String())
+	}
+	if s.caused != "" {
+		words = append(words, "caused", s.caused)
+	}
+	if s.limit > 0 {
+		words = append(words, "timeout", s.limit.String())
+	}
+	if s.kept {
+		words = append(words, "kept")
+	}
+	if s.headed {
+		words = append(words, "headed")
 	}
 	if s.beside {
 		words = append(words, "&")
@@ -122,19 +138,38 @@ func parseStep(words []string) (s step, err error) {
 	if len(words) == 0 {
 		return s, fmt.Errorf("no verb")
 	}
-	if n := len(words); n > 1 && words[n-1] == "&" {
-		s.beside, words = true, words[:n-1]
-	}
-	for word, limit := range map[string]*time.Duration{"within": &s.within, "cut": &s.cut} {
-		if n := len(words); n > 2 && words[n-2] == word { // a step has one of them
-			if *limit, err = time.ParseDuration(words[n-1]); err != nil {
-				return s, err
-			}
-			words = words[:n-2]
+	for more := true; more && len(words) > 1; {
+		if words, more, err = s.parseLast(words); err != nil {
+			return s, err
 		}
 	}
 	s.verb, s.args = words[0], words[1:]
 	return s, nil
+}
+
+// parseLast reads what a step says last of how its call is made, if it does.
+func (s *step) parseLast(words []string) (rest []string, more bool, err error) {
+	last := len(words) - 1
+	for word, flag := range map[string]*bool{"&": &s.beside, "kept": &s.kept, "headed": &s.headed} {
+		if words[last] == word {
+			*flag = true
+			return words[:last], true, nil
+		}
+	}
+	if last < 2 {
+		return words, false, nil
+	}
+	for word, limit := range map[string]*time.Duration{"within": &s.within, "cut": &s.cut, "timeout": &s.limit} {
+		if words[last-1] == word {
+			*limit, err = time.ParseDuration(words[last])
+			return words[:last-1], true, err
+		}
+	}
+	if words[last-1] == "caused" {
+		s.caused = words[last]
+		return words[:last-1], true, nil
+	}
+	return words, false, nil
 }
 
 func (s step) arg(i int) string {

@@ -59,6 +59,9 @@ func (w *world) calmDown() {
 	w.srv.Faults().Clear()
 	w.srv.Faults().ThawConns()
 	w.answers.clear()
+	if w.refusals != nil {
+		w.refusals.clear()
+	}
 	w.redial.never()
 }
 

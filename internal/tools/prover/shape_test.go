@@ -83,7 +83,7 @@ func (w *world) twin(s step, a *actor) {
 		for i := range results {
 			both.Go(func() {
 				results[i] = w.timed(s, func(ctx context.Context) error {
-					_, err := a.handle.Update(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first+int64(i)))
+					_, err := w.as(s, a.handle).Update(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first+int64(i)))
 					return err
 				})
 			})

@@ -107,9 +107,14 @@ func (w *world) doPool(s step) {
 		w.answers.add(answerOf(s))
 	case "answers":
 		w.answers.clear()
+		if w.refusals != nil {
+			w.refusals.clear()
+		}
 		w.settled = true
 	case "recover":
 		w.recovers()
+	case "refuse":
+		w.refuse(s)
 	case "kill", "goaway", "evict", "expire", "restart", "renew", "limit":
 		w.event(s)
 	default:
@@ -223,7 +228,7 @@ func (w *world) judge(s step, a *actor, err error) {
 	if !known && !errors.Is(err, flightpool.ErrClosed) && !errors.Is(err, errPanicked) && !errors.Is(err, errStop) {
 		w.breaks("untyped error", "%q: %v", s, err)
 	}
-	late := errors.Is(err, context.DeadlineExceeded) && s.within > 0 || errors.Is(err, context.Canceled) && s.cut > 0
+	late := errors.Is(err, context.DeadlineExceeded) && (s.within > 0 || s.limit > 0) || errors.Is(err, context.Canceled) && s.cut > 0
 	w.late = w.late || late
 	switch {
 	case errors.Is(err, flightpool.ErrExhausted) && (w.parallel || w.held() >= w.program.max):
@@ -285,6 +290,7 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 	case "each":
 		w.bound += int(n)
 	}
+	q = w.as(s, q)
 	sql := fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first)
 	switch s.verb {
 	case "alter", "prealter":
@@ -448,7 +454,7 @@ func (w *world) read(s step, a *actor, q statements) {
 	since := w.now()
 	sql := fmt.Sprintf("SELECT * FROM generate(%d, %d) -- %s", rows, size, s.arg(0))
 	err := w.call(s, func(ctx context.Context) error {
-		res, err := q.Query(ctx, sql)
+		res, err := w.as(s, q).Query(ctx, sql)
 		if err != nil {
 			return err
 		}
@@ -482,7 +488,7 @@ func (w *world) read(s step, a *actor, q statements) {
 // find has a parameter, and one of several texts, of which each answers with its number.
 func (w *world) find(s step) {
 	err := w.call(s, func(ctx context.Context) error {
-		res, err := w.pool.Query(ctx, fmt.Sprintf("SELECT ?, %d", s.num(1)), s.num(0))
+		res, err := w.as(s, w.pool).Query(ctx, fmt.Sprintf("SELECT ?, %d", s.num(1)), s.num(0))
 		if err != nil {
 			return err
 		}
@@ -508,9 +514,9 @@ func (w *world) slow(s step, a *actor, q statements) {
 		a.shaken = true // its session may end before it does, of which the driver hears
 	}
 	err := w.call(s, func(ctx context.Context) error {
-		return drain(q.QueryWithOptions(ctx, fmt.Sprintf("SELECT sleep('%s') -- %s", s.arg(1), s.arg(0)), flightpool.QueryOptions{NoCancel: s.verb == "keepslow"}))
+		return drain(w.as(s, q).QueryWithOptions(ctx, fmt.Sprintf("SELECT sleep('%s') -- %s", s.arg(1), s.arg(0)), flightpool.QueryOptions{NoCancel: s.verb == "keepslow"}))
 	})
-	if limit := max(s.within, s.cut); err == nil && limit > 0 && limit+overtime < s.duration(1) {
+	if limit := max(s.within, s.cut, s.limit); err == nil && limit > 0 && limit+overtime < s.duration(1) {
 		w.breaks("wrong rows", "%q: it has not run so long", s)
 	}
 	w.judge(s, a, err)
@@ -576,7 +582,7 @@ func (w *world) look(s step, a *actor, q statements) {
 			return nil // what fails would abort it
 		}
 		if a != nil {
-			if options, err := a.handle.Options(ctx); err == nil && !a.has("option") && options["answered"] != nil {
+			if options, err := a.handle.Options(ctx); err == nil && !a.has("option") && !w.stays("option") && options["answered"] != nil {
 				w.breaks("option of another", "%q sees %v", s, options)
 			}
 		}
@@ -597,7 +603,8 @@ func (w *world) look(s step, a *actor, q statements) {
 
 // stays reports whether what steps of these verbs do to a session is there for the next borrower.
 func (w *world) stays(verbs ...string) bool {
-	return w.program.reset == "none" && slices.ContainsFunc(w.program.steps, func(s step) bool { return slices.Contains(verbs, s.verb) })
+	kept := w.program.reset == "none" || w.program.reset == "sql" && verbs[0] != "set" && verbs[0] != "use" && verbs[0] != "temp"
+	return kept && slices.ContainsFunc(w.program.steps, func(s step) bool { return slices.Contains(verbs, s.verb) })
 }
 
 // storedBefore are the rows that whoever looks now, outside of transactions, sees: those of which a call, or the COMMIT of
@@ -768,7 +775,7 @@ func (w *world) clash(s step, a *actor) {
 	}
 	k := s.num(0)
 	err := w.call(s, func(ctx context.Context) error {
-		_, err := a.handle.Update(ctx, fmt.Sprintf("UPDATE %s SET v = %d", w.hot, k))
+		_, err := w.as(s, a.handle).Update(ctx, fmt.Sprintf("UPDATE %s SET v = %d", w.hot, k))
 		return err
 	})
 	a.tx.clashed = a.tx.clashed || err == nil
@@ -800,7 +807,7 @@ func (w *world) aside(s step, a *actor) {
 	w.asides++
 	sql := fmt.Sprintf("INSERT INTO memory.side VALUES (%d)", w.asides)
 	err := w.call(s, func(ctx context.Context) error {
-		_, err := a.handle.Update(ctx, sql)
+		_, err := w.as(s, a.handle).Update(ctx, sql)
 		return err
 	})
 	w.judge(s, a, err)
@@ -876,7 +883,7 @@ func (w *world) wrong(s step, a *actor) {
 			_, err := a.handle.Update(ctx, sql)
 			return err
 		}
-		return drain(a.handle.Query(ctx, sql))
+		return drain(w.as(s, a.handle).Query(ctx, sql))
 	})
 	if err == nil {
 		w.breaks("failure unnoticed", "%q", s)
@@ -897,7 +904,7 @@ func (w *world) wrong(s step, a *actor) {
 func (w *world) leave(s step, a *actor, sql string) {
 	a.note(s.verb)
 	err := w.call(s, func(ctx context.Context) error {
-		_, err := a.handle.Update(ctx, sql)
+		_, err := w.as(s, a.handle).Update(ctx, sql)
 		return err
 	})
 	w.judge(s, a, err)

@@ -71,6 +71,8 @@ type world struct {
 	evicts            bool           // the server takes sessions away
 	parallel          bool           // steps are carried out beside others
 	redial            redial         // of the driver behind adbcpool.New
+	refusals          *refusals      // by REFUSED_STREAM; nil where the program has none
+	headers           *headers       // of calls
 	turn              turn           // of the steps that are carried out beside each other
 	running           sync.WaitGroup // steps beside the others
 	fed               sync.Mutex     // orders feeding's Add and Wait
@@ -156,18 +158,21 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, asked: map[*flightpool.FlightSQLPool]bool{}, tokens: map[int64]*token{}, clashes: map[int64]*token{}, calm: true, answers: &answers{}, turn: make(turn, 1)}
+	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, asked: map[*flightpool.FlightSQLPool]bool{}, tokens: map[int64]*token{}, clashes: map[int64]*token{}, calm: true, answers: &answers{}, headers: &headers{}, turn: make(turn, 1)}
 	for _, s := range p.steps {
 		w.evicts = w.evicts || s.verb == "evict" || s.arg(0) == "evict" || s.verb == "restart" || s.arg(0) == "restart"
-		w.parallel = w.parallel || s.beside || strings.HasPrefix(s.verb, "keep") // whose connection is in use when the call is over
+		w.parallel = w.parallel || s.beside || strings.HasPrefix(s.verb, "keep") || s.kept // whose connection is in use when the call is over
 		switch s.verb {
 		case "fault", "kill", "goaway", "evict", "expire", "restart", "redial", "renew", "limit":
 			w.calm = false
+		case "refuse":
+			w.calm, w.refusals = false, &refusals{}
 		case "answer":
 			w.calm = false
 			w.lies = w.lies || s.arg(2) == "after" && s.arg(0) != codes.OK.String()
 		}
 	}
+	w.answers.headers = w.headers
 	w.evicts = w.evicts || p.backend == "new" && !w.calm // its driver dials again
 	opts := testserver.Options{Profile: profile, Engine: w.db, Listen: testserver.InMemory, GRPC: slices.Concat(cheapServer, w.answers.options())}
 	cfg := flightpool.Config{MaxSize: p.max, MinIdle: p.min}
@@ -177,6 +182,8 @@ func newWorld(t *testing.T, p program) (*world, error) {
 		cfg.OnReturn = flightpool.ResetDiscard
 	case "none":
 		cfg.OnReturn = flightpool.ResetNone
+	case "sql":
+		cfg.OnReturn = flightpool.ResetSQL(w.leadBack()...)
 	}
 	if cfg.MinIdle == 0 {
 		cfg.MinIdle = -1
@@ -194,6 +201,9 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	}
 	if w.srv, err = testserver.Start(opts); err != nil {
 		return nil, err
+	}
+	if w.refusals != nil {
+		w.refusals.dial = w.srv.Dial
 	}
 	w.home = "memory.main"
 	if profile.AppendTo != "" {
@@ -354,11 +364,14 @@ func (w *world) contextOf(s step) (context.Context, time.Duration, context.Cance
 	case s.within > 0:
 		limit = s.within
 	case s.cut > 0:
-		ctx, stop := context.WithCancel(w.t.Context())
-		timer := time.AfterFunc(s.cut, stop)
-		return ctx, s.cut, func() { timer.Stop(); stop() }
+		ctx, stop := context.WithCancelCause(w.t.Context())
+		timer := time.AfterFunc(s.cut, func() { stop(s.cause()) })
+		return ctx, s.cut, func() { timer.Stop(); stop(nil) }
 	}
-	ctx, stop := context.WithTimeout(w.t.Context(), limit)
+	ctx, stop := context.WithTimeoutCause(w.t.Context(), limit, s.cause())
+	if s.limit > 0 {
+		limit = min(limit, s.limit)
+	}
 	return ctx, limit, stop
 }
 
@@ -389,6 +402,9 @@ func (w *world) timed(s step, f func(ctx context.Context) error) (err error) {
 				panic(fault)
 			}
 			err = errPanicked
+		}
+		if s.caused != "" && err != nil {
+			err = own{err}
 		}
 		took := time.Since(began)
 		w.mu.Lock()
