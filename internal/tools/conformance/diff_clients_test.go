@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -124,6 +125,40 @@ func (c *pooled) query(ctx context.Context, s step, params arrow.RecordBatch) (*
 		return nil, err
 	}
 	return readAll(r)
+}
+
+// queryArgs is a query whose parameters are Go values. Those of types that have none are left out.
+func (c *pooled) queryArgs(ctx context.Context, s step, params arrow.RecordBatch) (*rows, error) {
+	var args []any
+	for _, col := range params.Columns() {
+		args = append(args, goValue(col))
+	}
+	r, err := c.pool.Query(ctx, s.sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return readAll(r)
+}
+
+// goValue is the first value of a column as a program has it, NULL for a type that Go has not.
+func goValue(col arrow.Array) any {
+	if col.Len() == 0 || col.IsNull(0) {
+		return nil
+	}
+	switch c := col.(type) {
+	case *array.Date32:
+		return c.Value(0).ToTime()
+	case *array.Timestamp:
+		return c.Value(0).ToTime(c.DataType().(*arrow.TimestampType).Unit) //nolint:forcetypeassert // it is a timestamp's
+	case *array.Binary:
+		return bytes.Clone(c.Value(0))
+	case *array.Boolean:
+		return c.Value(0)
+	case *array.String, *array.LargeString, *array.Int8, *array.Int16, *array.Int32, *array.Int64, *array.Uint8, *array.Uint16, *array.Uint32, *array.Uint64, *array.Float64:
+		return c.GetOneForMarshal(0)
+	default:
+		return nil
+	}
 }
 
 func (c *pooled) update(ctx context.Context, s step, params arrow.RecordBatch) (int64, error) {

@@ -5,6 +5,7 @@ package conformance
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -15,6 +16,7 @@ type generator struct {
 	tables map[string]*table
 	temp   bool // there is a temporary table: only the session sees it
 	inTx   bool
+	calls  []step // with parameters
 	p      program
 }
 
@@ -113,6 +115,8 @@ func (g *generator) next() {
 		g.read()
 	case n < 74:
 		g.boundCall()
+	case n < 77 && !g.inTx:
+		g.retyped()
 	case n < 80:
 		g.prepared()
 	case n < 86:
@@ -313,7 +317,19 @@ func (g *generator) schema() {
 		return
 	}
 	c := pick(g, t.columns)
-	switch g.IntN(9) {
+	switch g.IntN(11) {
+	case 9, 10: // beside statements that were prepared for the type before
+		to := pick(g, sqlKinds)
+		sql := fmt.Sprintf("ALTER TABLE %s ALTER %s TYPE %s", t.name, c.name, to.name)
+		if !g.inTx && !t.temp && g.chance(50) {
+			g.add(step{verb: "beside", sql: sql})
+		} else {
+			g.update(sql)
+		}
+		if g.chance(50) { // it may fail
+			t.columns = slices.Clone(t.columns)
+			t.columns[slices.IndexFunc(t.columns, func(other column) bool { return other.name == c.name })].kind = to
+		}
 	case 0:
 		g.update("DROP TABLE " + pick(g, []string{"", "IF EXISTS "}) + t.name)
 		delete(g.tables, t.name)

@@ -58,8 +58,23 @@ func (g *generator) paramType(k sqlKind) string {
 
 // boundCall is a statement with parameters.
 func (g *generator) boundCall() {
+	if len(g.calls) > 0 && g.chance(40) { // again, whatever has been changed since
+		again := pick(g, g.calls)
+		again.how = g.how()
+		if again.verb == "query" && !g.inTx && g.chance(50) && strings.HasPrefix(again.sql, "SELECT ") {
+			again.how = []string{asArgs}
+		}
+		g.add(again)
+		return
+	}
 	verb, sql, with := g.withParams()
-	g.add(step{verb: verb, how: g.how(), sql: sql, with: with})
+	g.calls = append(g.calls, step{verb: verb, sql: sql, with: with})
+	for range 1 + g.IntN(3) {
+		g.add(step{verb: verb, how: g.how(), sql: sql, with: with})
+		if verb == "query" && strings.HasPrefix(sql, "SELECT ") && !g.inTx && g.chance(30) {
+			g.add(step{verb: verb, how: []string{asArgs}, sql: sql, with: with})
+		}
+	}
 }
 
 func (g *generator) withParams() (verb, sql string, with *bound) {
@@ -93,6 +108,41 @@ func (g *generator) withParams() (verb, sql string, with *bound) {
 		}
 		return "update", fmt.Sprintf("INSERT INTO %s VALUES (%s)", t.name, marks), g.paramsFor(t.columns[:n], 1+g.IntN(3))
 	}
+}
+
+// related are types that take each other's values, as parameters of a kind that suits some of them.
+var related = []struct{ kinds, params []string }{
+	{[]string{"DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP_NS", "TIMESTAMP_S"}, []string{"date32", "timestamp_us", "timestamp_us_utc"}},
+	{[]string{"INTEGER", "BIGINT", "DOUBLE", "VARCHAR", "DECIMAL(18,3)"}, []string{"int32", "int64", "float64", "utf8"}},
+	{[]string{"VARCHAR", "BLOB", "UUID"}, []string{"utf8", "binary"}},
+}
+
+// retyped looks for a value in a column whose type is changed meanwhile, by the program or beside it.
+func (g *generator) retyped() {
+	of := pick(g, related)
+	kind := func() sqlKind {
+		name := pick(g, of.kinds)
+		return sqlKinds[slices.IndexFunc(sqlKinds, func(k sqlKind) bool { return k.name == name })]
+	}
+	from, t := kind(), "t"+fmt.Sprint(g.IntN(3))
+	g.update(fmt.Sprintf("CREATE OR REPLACE TABLE %s (c0 %s)", t, from.name))
+	g.tables[t] = &table{name: t, columns: []column{{"c0", from}}}
+	params := &bound{Types: []string{pick(g, of.params)}}
+	params.Rows = [][]*string{{new(pick(g, paramValues[params.Types[0]]))}}
+	g.add(step{verb: "update", sql: fmt.Sprintf("INSERT INTO %s VALUES (%s), (?)", t, from.literal(g)), with: params})
+	find := step{verb: "query", how: []string{asArgs}, sql: fmt.Sprintf("SELECT %s FROM %s WHERE c0 %s ?", pick(g, []string{"*", "count(*) AS n"}), t, pick(g, []string{"=", "<=", "<>"})), with: params}
+	for range 2 + g.IntN(3) {
+		g.add(find)
+		if to := kind(); g.chance(50) {
+			change := step{verb: pick(g, []string{"beside", "update"}), sql: fmt.Sprintf("ALTER TABLE %s ALTER c0 TYPE %s", t, to.name)}
+			if g.chance(30) { // and what was in it is gone
+				change.sql = fmt.Sprintf("CREATE OR REPLACE TABLE %s (c0 %s)", t, to.name)
+			}
+			g.add(change)
+			g.add(step{verb: "update", sql: fmt.Sprintf("INSERT INTO %s VALUES (?)", t), with: params})
+		}
+	}
+	g.add(find)
 }
 
 // prepared prepares a statement, runs it some times and closes it.

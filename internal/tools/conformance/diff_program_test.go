@@ -20,6 +20,7 @@ type program []step
 // step is one call.
 //
 //	begin | commit | rollback      transactions
+//	beside SQL                     by another program, outside of transactions
 //	query SQL | update SQL         statements; with "… params" before it, bound
 //	ingest T                       bulk load of the "… params", whose columns have names
 //	prepare N SQL | run-query N | run-update N | close N
@@ -35,6 +36,7 @@ const (
 	ordered   = "ordered"   // the rows have an order, which must be kept
 	stateless = "stateless" // the pool is called, not the session
 	execute   = "execute"   // by Execute, which takes statements of both kinds
+	asArgs    = "args"      // the parameters are Go values: by our pools alone, outside of transactions
 )
 
 // bound is the parameters of a statement.
@@ -142,7 +144,7 @@ func parse(text string) (program, error) {
 			s.how = flags[1:]
 		}
 		switch s.verb {
-		case "begin", "commit", "rollback", "query", "update":
+		case "begin", "commit", "rollback", "query", "update", "beside":
 		case "prepare", "run-query", "run-update", "close", "ingest":
 			s.name, s.sql, _ = strings.Cut(rest, " ")
 		default:

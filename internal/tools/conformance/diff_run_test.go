@@ -31,7 +31,10 @@ type side struct {
 	observer *bare
 }
 
-// peers are the three sides that run each program.
+// ofPool is the side whose pool has no options.
+const ofPool = "pool"
+
+// peers are the four sides that run each program, arrow-go's client first.
 type peers []side
 
 func startPeers(t *testing.T) peers {
@@ -47,14 +50,16 @@ func startPeers(t *testing.T) peers {
 	addr, observer := serve()
 	all := peers{{"bare", addr, func(context.Context) (client, error) { return openBare(addr) }, observer}}
 
-	addr2, observer2 := serve()
-	pool, err := flightpool.New(t.Context(), "grpc://"+addr2, flightpool.Config{MaxSize: 2})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, pool.Close(context.WithoutCancel(t.Context()))) })
-	all = append(all, side{"pool", addr2, func(ctx context.Context) (client, error) {
-		s, err := pool.AcquireSession(ctx)
-		return &pooled{pool, s}, err
-	}, observer2})
+	for i, name := range []string{ofPool, "pool that keeps statements"} {
+		addr, observer := serve()
+		pool, err := flightpool.New(t.Context(), "grpc://"+addr, flightpool.Config{MaxSize: 2, StatementCache: 4 * i})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, pool.Close(context.WithoutCancel(t.Context()))) })
+		all = append(all, side{name, addr, func(ctx context.Context) (client, error) {
+			s, err := pool.AcquireSession(ctx)
+			return &pooled{pool, s}, err
+		}, observer})
+	}
 
 	addr3, observer3 := serve()
 	db, err := openADBC(addr3)
@@ -73,6 +78,7 @@ type outcome struct {
 	err      error
 	affected int64
 	rows     *rows
+	skipped  bool // it is not for this side
 
 	// broken says that a promise of the pool alone was broken.
 	broken string
@@ -86,6 +92,7 @@ type outcome struct {
 // refuse each statement, and the commit, with ErrTxAborted.
 type runner struct {
 	client
+	beside  client // another program's
 	named   map[string]prepared
 	inTx    bool
 	failed  bool // in the transaction
@@ -96,8 +103,8 @@ var errNotPrepared = errors.New("the statement is not prepared")
 
 // run makes the steps of the program and ends the transaction that is left
 // open.
-func (p program) run(ctx context.Context, c client) ([]outcome, error) {
-	r := &runner{client: c, named: map[string]prepared{}}
+func (p program) run(ctx context.Context, c client, beside client) ([]outcome, error) {
+	r := &runner{client: c, beside: beside, named: map[string]prepared{}}
 	outs := make([]outcome, len(p))
 	for i, s := range p {
 		params, err := s.with.batch()
@@ -138,6 +145,9 @@ func (r *runner) step(ctx context.Context, s step, params arrow.RecordBatch) (o 
 		r.inTx = false
 		return o
 	}
+	if (s.is(asArgs) || s.verb == "beside") && r.inTx {
+		return o
+	}
 	if r.inTx && r.failed && s.verb != "close" {
 		if _, known := r.named[s.name]; r.aborted && (known || !strings.HasPrefix(s.verb, "run-")) {
 			o.broken = refused(r.statement(ctx, s, params).err)
@@ -168,9 +178,19 @@ func (r *runner) statement(ctx context.Context, s step, params arrow.RecordBatch
 	c, named := r.client, r.named
 	switch s.verb {
 	case "query":
-		o.rows, o.err = c.query(ctx, s, params)
+		pool, ours := c.(*pooled)
+		switch {
+		case s.is(asArgs) && ours:
+			o.rows, o.err = pool.queryArgs(ctx, s, params)
+		case s.is(asArgs):
+			o.skipped = true
+		default:
+			o.rows, o.err = c.query(ctx, s, params)
+		}
 	case "update":
 		o.affected, o.err = c.update(ctx, s, params)
+	case "beside":
+		_, o.err = r.beside.update(ctx, s, nil)
 	case "ingest":
 		o.affected, o.err = load(ctx, c, s, params)
 	case "prepare":
@@ -226,7 +246,7 @@ func (ps peers) differences(ctx context.Context, p program) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", side.name, err)
 		}
-		if outs[i], err = p.run(ctx, c); err != nil {
+		if outs[i], err = p.run(ctx, c, side.observer); err != nil {
 			return nil, fmt.Errorf("%s: %w", side.name, err)
 		}
 		if dumps[i], err = dump(ctx, side.observer); err != nil {
@@ -234,10 +254,18 @@ func (ps peers) differences(ctx context.Context, p program) ([]string, error) {
 		}
 	}
 	var diffs []string
+	pool := slices.IndexFunc(ps, func(s side) bool { return s.name == ofPool })
 	for i := 1; i < len(ps); i++ {
 		for j, s := range p {
-			if d := compare(s, outs[0][j], outs[i][j]); d != "" {
-				diffs = append(diffs, fmt.Sprintf("step %d: %s\n%s (bare) or (%s) %s", j+1, s, ps[0].name, ps[i].name, d))
+			base := 0
+			if s.is(asArgs) {
+				base = pool
+			}
+			if s.is(asArgs) && i <= pool || outs[i][j].skipped {
+				continue
+			}
+			if d := compare(s, outs[base][j], outs[i][j]); d != "" {
+				diffs = append(diffs, fmt.Sprintf("step %d: %s\n(%s) or (%s) %s", j+1, s, ps[base].name, ps[i].name, d))
 				break // what follows may come of it
 			}
 		}

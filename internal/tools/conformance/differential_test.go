@@ -19,7 +19,7 @@ import (
 // shortProof is how many programs run without PROVE.
 const shortProof = 20
 
-// TestProveDifferential runs random programs through the pool, arrow-go's client
+// TestProveDifferential runs random programs through the pool, one that keeps statements, arrow-go's client
 // and ADBC's driver, each on a DuckDB of its own, and compares every result, and
 // the databases afterwards. PROVE says for how long, PROVE_SEED which program is
 // the first.
