@@ -62,6 +62,21 @@ var broken = []struct {
 	{"a value of the session's own stays", "strict", "session/setting.go", []string{
 		"\tfor _, sql := range way.statements {\n", "\tfor _, sql := range way.statements {\n\t\tif sql == way.resetsOwn {\n\t\t\tcontinue\n\t\t}\n",
 	}},
+	{"what may change something is sent again for a refused stream", "strict", "internal/flightconn/sends.go", []string{
+		"return !r.mayChange", "return true",
+	}},
+	{"parameters are executed twice for a refused stream", "swanlake", "internal/flightconn/call.go", []string{
+		"return r.mayChange || r.bound", "return r.mayChange",
+	}},
+	{"a timeout does not bound the wait for the call before", "strict", "session/turn.go", []string{
+		"timeout > 0 && late == nil {", "timeout > 0 && late != nil {",
+	}},
+	{"the statements of ResetSQL are not run", "strict", "session/cleanup.go", []string{
+		"range s.policy.OnReturn.Statements() {", "range s.policy.OnReturn.Statements()[:0] {",
+	}},
+	{"a call's headers do not go with it", "strict", "session/call.go", []string{
+		"c.backendCall.Headers = opts.Headers.Copy()", "_ = opts.Headers.Copy()",
+	}},
 	{"each call takes the youngest token", "gizmosql", "internal/flightconn/channel.go", []string{
 		"opts ...grpc.CallOption) error {\n\tctx, rpc", "opts ...grpc.CallOption) error {\n\tch.takeYoungest(ctx)\n\tctx, rpc",
 		"func (id *identity) credential()", "func (ch *channel) takeYoungest(ctx context.Context) {\n" +

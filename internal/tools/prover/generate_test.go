@@ -327,7 +327,7 @@ func (g *generator) refuses(p *program) {
 
 // options has some calls made with QueryOptions, and contexts end for what has ended others.
 func (g *generator) options(p *program) {
-	kinds := slices.Sorted(maps.Keys(causes))
+	kinds := append(slices.Sorted(maps.Keys(causes)), "last", "last", "last")
 	for i := range p.steps {
 		s := &p.steps[i]
 		if s.within > 0 || s.cut > 0 {

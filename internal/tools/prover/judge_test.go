@@ -102,7 +102,7 @@ func (w *world) end() {
 	w.identities()
 	w.unprepared()
 	for _, rpc := range w.headers.odd {
-		w.breaks("headers of a call with another RPC", "%s", rpc)
+		w.breaks("headers of a call", "%s", rpc)
 	}
 }
 

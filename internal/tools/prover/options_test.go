@@ -21,7 +21,8 @@ import (
 // optioned makes calls with the options of their step.
 type optioned struct {
 	statements
-	opts flightpool.QueryOptions
+	opts    flightpool.QueryOptions
+	headers *headers
 }
 
 // as has q make its calls as a step says.
@@ -33,7 +34,7 @@ func (w *world) as(s step, q statements) statements {
 	if s.headed {
 		opts.Headers = metadata.Pairs(stepHeader, w.headers.next())
 	}
-	return optioned{q, opts}
+	return optioned{q, opts, w.headers}
 }
 
 func (o optioned) with(opts flightpool.QueryOptions) flightpool.QueryOptions {
@@ -44,23 +45,34 @@ func (o optioned) with(opts flightpool.QueryOptions) flightpool.QueryOptions {
 }
 
 func (o optioned) Query(ctx context.Context, sql string, args ...any) (*flightpool.QueryResult, error) {
-	return o.statements.QueryWithOptions(ctx, sql, o.with(flightpool.QueryOptions{Args: args}))
+	return o.QueryWithOptions(ctx, sql, flightpool.QueryOptions{Args: args})
 }
 
 func (o optioned) QueryWithOptions(ctx context.Context, sql string, opts flightpool.QueryOptions) (*flightpool.QueryResult, error) {
-	return o.statements.QueryWithOptions(ctx, sql, o.with(opts))
+	res, err := o.statements.QueryWithOptions(ctx, sql, o.with(opts))
+	o.answered(err)
+	return res, err
 }
 
 func (o optioned) Update(ctx context.Context, sql string, args ...any) (flightpool.UpdateResult, error) {
-	return o.statements.UpdateWithOptions(ctx, sql, o.with(flightpool.QueryOptions{Args: args}))
+	return o.UpdateWithOptions(ctx, sql, flightpool.QueryOptions{Args: args})
 }
 
 func (o optioned) UpdateWithOptions(ctx context.Context, sql string, opts flightpool.QueryOptions) (flightpool.UpdateResult, error) {
-	return o.statements.UpdateWithOptions(ctx, sql, o.with(opts))
+	res, err := o.statements.UpdateWithOptions(ctx, sql, o.with(opts))
+	o.answered(err)
+	return res, err
 }
 
 func (o optioned) UpdateWithRecordBatch(ctx context.Context, sql string, b arrow.RecordBatch) (flightpool.UpdateResult, error) {
-	return o.statements.UpdateWithOptions(ctx, sql, o.with(flightpool.QueryOptions{Params: b}))
+	return o.UpdateWithOptions(ctx, sql, flightpool.QueryOptions{Params: b})
+}
+
+// answered sees to it that the headers of a call which the server has answered have come there.
+func (o optioned) answered(err error) {
+	if err == nil && len(o.opts.Headers) > 0 {
+		o.headers.check(o.opts.Headers.Get(stepHeader)[0])
+	}
 }
 
 // takesOptions are the verbs whose calls have options.
@@ -76,7 +88,17 @@ const stepHeader = "x-step"
 type headers struct {
 	mu   sync.Mutex // guards what follows
 	last int
-	odd  []string // RPCs that are not a call's own
+	seen map[string]bool
+	odd  []string // RPCs that are not a call's own, and calls without one that has them
+}
+
+// check is for a call that the server has answered.
+func (h *headers) check(number string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.seen[number] {
+		h.odd = append(h.odd, "none with "+number)
+	}
 }
 
 func (h *headers) next() string {
@@ -93,11 +115,12 @@ func (h *headers) see(ctx context.Context, rpc string) {
 	if len(got) == 0 {
 		return
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seen[got[0]] = true
 	switch rpc {
 	case "GetFlightInfo", "PollFlightInfo", "DoGet", "DoPut", "CreatePreparedStatement", "ClosePreparedStatement", "GetSchema", "RenewFlightEndpoint":
 	default:
-		h.mu.Lock()
-		defer h.mu.Unlock()
 		h.odd = append(h.odd, rpc)
 	}
 }
@@ -123,6 +146,7 @@ var causes = map[string]error{
 	"badconn":   driver.ErrBadConn,
 	"norows":    flightpool.ErrNoRows,
 	"end":       io.EOF,
+	"handle":    &flightpool.Error{Op: "Query", Fault: flightpool.FaultUsage, Unsent: true, Err: backend.ErrHandleClosed},
 	"late":      &flightpool.Error{Op: "Query", Fault: flightpool.FaultContext, Ctx: context.DeadlineExceeded, Err: context.DeadlineExceeded},
 }
 
@@ -182,12 +206,18 @@ func walk(err error, wanted func(error) bool) bool {
 	return false
 }
 
-// cause is that of the end of a step's context, nil for none.
-func (s step) cause() error {
-	if s.caused == "" {
+// causeOf is the cause of the end of a step's context, nil for none. "last" is the error of the call that has failed last.
+func (w *world) causeOf(s step) error {
+	cause := causes[s.caused]
+	if s.caused == "last" {
+		w.mu.Lock()
+		cause = w.failed
+		w.mu.Unlock()
+	}
+	if cause == nil {
 		return nil
 	}
-	return &foreign{causes[s.caused]}
+	return &foreign{cause}
 }
 
 // leadBack are the statements of ResetSQL that undo what set, use and temp do.

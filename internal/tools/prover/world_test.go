@@ -81,6 +81,7 @@ type world struct {
 	mu     sync.Mutex // guards what follows
 	broken []violation
 	trace  []string // what the calls said
+	failed error    // of the call that has failed last
 }
 
 // violation is a promise that was broken. Its kind is the same in a smaller
@@ -158,7 +159,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, asked: map[*flightpool.FlightSQLPool]bool{}, tokens: map[int64]*token{}, clashes: map[int64]*token{}, calm: true, answers: &answers{}, headers: &headers{}, turn: make(turn, 1)}
+	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, asked: map[*flightpool.FlightSQLPool]bool{}, tokens: map[int64]*token{}, clashes: map[int64]*token{}, calm: true, answers: &answers{}, headers: &headers{seen: map[string]bool{}}, turn: make(turn, 1)}
 	for _, s := range p.steps {
 		w.evicts = w.evicts || s.verb == "evict" || s.arg(0) == "evict" || s.verb == "restart" || s.arg(0) == "restart"
 		w.parallel = w.parallel || s.beside || strings.HasPrefix(s.verb, "keep") || s.kept // whose connection is in use when the call is over
@@ -365,10 +366,10 @@ func (w *world) contextOf(s step) (context.Context, time.Duration, context.Cance
 		limit = s.within
 	case s.cut > 0:
 		ctx, stop := context.WithCancelCause(w.t.Context())
-		timer := time.AfterFunc(s.cut, func() { stop(s.cause()) })
+		timer := time.AfterFunc(s.cut, func() { stop(w.causeOf(s)) })
 		return ctx, s.cut, func() { timer.Stop(); stop(nil) }
 	}
-	ctx, stop := context.WithTimeoutCause(w.t.Context(), limit, s.cause())
+	ctx, stop := context.WithTimeoutCause(w.t.Context(), limit, w.causeOf(s))
 	if s.limit > 0 {
 		limit = min(limit, s.limit)
 	}
@@ -403,13 +404,16 @@ func (w *world) timed(s step, f func(ctx context.Context) error) (err error) {
 			}
 			err = errPanicked
 		}
+		took := time.Since(began)
+		w.mu.Lock()
+		if err != nil && err != errPanicked { //nolint:errorlint // it is itself
+			w.failed = err
+		}
+		w.trace = append(w.trace, fmt.Sprintf("%s: %v, after %v", s, err, took))
+		w.mu.Unlock()
 		if s.caused != "" && err != nil {
 			err = own{err}
 		}
-		took := time.Since(began)
-		w.mu.Lock()
-		w.trace = append(w.trace, fmt.Sprintf("%s: %v, after %v", s, err, took))
-		w.mu.Unlock()
 		if took > limit+overtime {
 			w.breaks("late return", "%q took %v", s, took)
 		}
