@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -187,7 +188,13 @@ func (u *user) context(parent context.Context) *endingContext {
 		limit = oneOf(u.Rand, 0, time.Millisecond, 300*time.Millisecond, 3*time.Second, time.Minute)
 	}
 	c := &endingContext{}
-	c.Context, c.cancel = context.WithTimeout(parent, limit)
+	var cause error
+	if u.IntN(4) == 0 { // of an errgroup, for example
+		cause = &foreign{causes[oneOf(u.Rand, slices.Sorted(maps.Keys(causes))...)]}
+	}
+	outer, cancel := context.WithCancelCause(parent)
+	inner, stop := context.WithTimeoutCause(outer, limit, cause)
+	c.Context, c.cancel = inner, func() { cancel(cause); stop() }
 	c.at = time.Now().Add(limit)
 	if at, ok := parent.Deadline(); ok && at.Before(c.at) {
 		c.at = at
@@ -349,7 +356,7 @@ func (u *user) commit(ctx *endingContext, o *use) error {
 	err := u.within(ctx, "Commit", o.tx.Commit)
 	u.shared.Lock()
 	o.commits = append(o.commits, err)
-	o.ended = o.ended || !errors.Is(err, flightpool.ErrBusy)
+	o.ended = o.ended || !errors.Is(own{err}, flightpool.ErrBusy)
 	u.shared.Unlock()
 	return err
 }
@@ -662,7 +669,7 @@ func (s *goTxShared) judge(w *world) {
 		switch {
 		case row.err == nil && count[k] == 0:
 			w.breaks("confirmed and not stored", "%d", k)
-		case row.err != nil && count[k] > 0 && w.refusedBefore(row.err):
+		case row.err != nil && count[k] > 0 && w.refusedBefore(own{row.err}):
 			w.breaks("denied and stored", "%d: %v", k, row.err)
 		}
 	}
@@ -685,7 +692,7 @@ func (s *goTxShared) judge(w *world) {
 func (s *goTxShared) judgeInTx(w *world, c *inTx, count map[int64]int) {
 	for i, o := range c.attempts {
 		last := i == len(c.attempts)-1
-		if !last && slices.ContainsFunc(o.commits, func(err error) bool { return err == nil || errors.Is(err, flightpool.ErrCommitUnknown) }) {
+		if !last && slices.ContainsFunc(o.commits, func(err error) bool { return err == nil || errors.Is(own{err}, flightpool.ErrCommitUnknown) }) {
 			w.breaks("run again", "%s: attempt %d has been committed: %v", c.who, i+1, o.commits)
 		}
 		if last && c.over {
@@ -703,7 +710,7 @@ func (s *goTxShared) judgeInTx(w *world, c *inTx, count map[int64]int) {
 
 func (s *goTxShared) judgeUse(w *world, o *use, count map[int64]int) {
 	committed := slices.Contains(o.commits, nil)
-	unknown := slices.ContainsFunc(o.commits, func(err error) bool { return errors.Is(err, flightpool.ErrCommitUnknown) })
+	unknown := slices.ContainsFunc(o.commits, func(err error) bool { return errors.Is(own{err}, flightpool.ErrCommitUnknown) })
 	stored, missing := 0, 0
 	for k, row := range o.rows {
 		n := count[k]
