@@ -65,9 +65,9 @@ func (w *world) single(ctx context.Context, s step, q statements, sql string) (e
 		n, err = flightpool.CollectOneRow[int64](q.Query(ctx, sql))
 	}
 	switch {
-	case errors.Is(err, flightpool.ErrNoRows) && s.num(1) == 0:
+	case errors.Is(own{err}, flightpool.ErrNoRows) && s.num(1) == 0:
 		return nil
-	case errors.Is(err, flightpool.ErrNoRows):
+	case errors.Is(own{err}, flightpool.ErrNoRows):
 		w.breaks("short result", "%q: %v", s, err)
 	case err == nil && (n != 0 || s.num(1) == 0):
 		w.breaks("wrong rows", "%q: %d", s, n)
