@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -204,6 +205,46 @@ func TestTimeoutsCountTheWaitForAConnection(t *testing.T) {
 		require.Equal(r, 3*time.Second, time.Since(start))
 		first.Wait()
 	})
+}
+
+// TestTimeoutsOfCallsWithoutOptionsCountTheWaitToo: they have the pool's, once.
+func TestTimeoutsOfCallsWithoutOptionsCountTheWaitToo(t *testing.T) {
+	batch := ints("a", 1, 2)
+	defer batch.Release()
+	for name, call := range map[string]func(ctx context.Context, p *FlightSQLPool) error{
+		"Ping":    func(ctx context.Context, p *FlightSQLPool) error { return p.Ping(ctx) },
+		"Tables":  func(ctx context.Context, p *FlightSQLPool) error { return drained(p.Tables(ctx, TableFilter{})) },
+		"SQLInfo": func(ctx context.Context, p *FlightSQLPool) error { return drained(p.SQLInfo(ctx)) },
+		"Ingest": func(ctx context.Context, p *FlightSQLPool) error {
+			rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
+			if err != nil {
+				return err
+			}
+			defer rows.Release()
+			_, err = p.Ingest(ctx, "t", rows, IngestOptions{})
+			return err
+		},
+		"IngestRows": func(ctx context.Context, p *FlightSQLPool) error {
+			_, err := IngestRows(ctx, p, "t", slices.Values([]struct{ A int64 }{{1}}), IngestOptions{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, testserver.Strict(), Config{MaxSize: 1, DefaultQueryTimeout: 3 * time.Second, HealthCheck: HealthCheck{SQL: "SELECT 5"}}, func(r *rig) {
+				var first sync.WaitGroup
+				first.Go(func() { _ = r.value(r.pool, "SELECT sleep('2s')") })
+				synctest.Wait()
+				for _, on := range []testserver.Point{testserver.OnGetFlightInfo, testserver.OnDoPut} {
+					r.srv.Faults().Set(testserver.Fault{On: on, Do: testserver.Delay(2 * time.Second)})
+				}
+				start := time.Now()
+				require.ErrorIs(r, call(r.Context(), r.pool), context.DeadlineExceeded)
+				require.Equal(r, 3*time.Second, time.Since(start))
+				first.Wait()
+				r.srv.Faults().Clear()
+			})
+		})
+	}
 }
 
 func TestResizeResetEvictAndWaitReady(t *testing.T) {

@@ -175,13 +175,9 @@ func runStateless[T any](ctx context.Context, p *FlightSQLPool, op, text string,
 	attempt := func(verified bool) (v T, reached bool, err error) {
 		wait, stop := withDeadline(ctx, deadline)
 		defer stop()
-		s, err := p.lend(wait, trace, op, verified)
+		s, err := p.lend(wait, trace, deadline, op, verified)
 		if err != nil {
 			return v, false, err
-		}
-		opts := opts
-		if !deadline.IsZero() { // the wait counts against the call's timeout
-			opts.Timeout = max(time.Until(deadline), 1)
 		}
 		defer func() {
 			if !reached { // a method of the caller's context panicked before the call had begun

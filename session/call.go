@@ -133,13 +133,17 @@ func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOption
 	return c
 }
 
-// timeout is what bounds the call besides its context: the owner's default where the
-// options name none. Zero or less is none.
+// timeout is what bounds the call besides its context: what is left of the time of a call that
+// its pool has begun, or else the owner's default where the options name none. Zero or less is none.
 func (s *SessionHandle) timeout(opts QueryOptions) time.Duration {
-	if opts.Timeout == 0 {
+	switch {
+	case !s.deadline.IsZero():
+		return max(time.Until(s.deadline), 1)
+	case opts.Timeout == 0:
 		return s.policy.QueryTimeout
+	default:
+		return opts.Timeout
 	}
-	return opts.Timeout
 }
 
 // bindContext ties the call to its caller's context. The deadline is passed on to the

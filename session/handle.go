@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/ctxerr"
@@ -36,8 +37,10 @@ type SessionHandle struct {
 	// kept is what a prepared session proves itself by, nil of others: see Kept.
 	kept *keptProof
 
-	// trace is that of a stateless handle's call, which the pool has begun.
-	trace *Trace
+	// trace is that of a stateless handle's call, which the pool has begun, and deadline when
+	// its time is over, which has begun with it; zero: its options say.
+	trace    *Trace
+	deadline time.Time
 
 	// commits counts the calls of Commit that have not said that nothing is stored.
 	commits atomic.Int32
@@ -96,14 +99,15 @@ func NewWithID(conn backend.Conn, id uint64, policy *Policy, releaseConn func(di
 // NewStateless makes a handle for a single call, at whose end the handle closes itself.
 // Nothing can be left to lose between two calls, so it needs no proof.
 func NewStateless(conn backend.Conn, policy *Policy, releaseConn func(discard error)) *SessionHandle {
-	return NewTraced(conn, policy, nil, releaseConn)
+	return NewTraced(conn, policy, nil, time.Time{}, releaseConn)
 }
 
-// NewTraced is NewStateless for a call whose trace has begun. The handle ends it, but for
-// a call that fails before it has a result: its caller does, who may make it again.
-func NewTraced(conn backend.Conn, policy *Policy, trace *Trace, releaseConn func(discard error)) *SessionHandle {
+// NewTraced is NewStateless for a call that has begun, with its trace. The handle ends it, but
+// for a call that fails before it has a result: its caller does, who may make it again. deadline
+// is when the time of the call is over, whatever its options say; zero: they do.
+func NewTraced(conn backend.Conn, policy *Policy, trace *Trace, deadline time.Time, releaseConn func(discard error)) *SessionHandle {
 	s := New(conn, policy, releaseConn)
-	s.stateless, s.trace = true, trace
+	s.stateless, s.trace, s.deadline = true, trace, deadline
 	return s
 }
 
