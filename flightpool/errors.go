@@ -129,6 +129,7 @@ func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) 
 	if ended != nil {
 		e.Ctx, e.Fault = ended, FaultContext
 	}
+	e.Err = inPoolsWords(e.Err)
 	return e
 }
 
@@ -182,9 +183,13 @@ func poolError(err error) error {
 	}
 }
 
-// inPoolsWords is an error of the reservoir without its name, which users do not know.
+// inPoolsWords is an error without the name of the reservoir, which users do not know.
 func inPoolsWords(err error) error {
-	return &rewordedError{strings.ReplaceAll(err.Error(), "reservoir: ", ""), err}
+	text := err.Error()
+	if words := strings.ReplaceAll(text, "reservoir: ", ""); words != text {
+		return &rewordedError{words, err}
+	}
+	return err
 }
 
 // causeOf is the text of what an error of an open was caused by.

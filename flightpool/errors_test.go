@@ -4,12 +4,46 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/testserver"
 )
+
+// What the reservoir says is told in the words of a pool, whichever call it reaches.
+func TestNoErrorNamesTheReservoir(t *testing.T) {
+	withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+		ended := func(context.Context) (string, time.Time, error) { return "t", time.Now().Add(-time.Hour), nil }
+		for name, auth := range map[string]Auth{"opens that fail": {}, "credentials that have ended": TokenAuth(ended)} {
+			srv.Faults().Set(testserver.Fault{On: testserver.OnConnect, Do: testserver.Kill()})
+			if name != "opens that fail" {
+				srv.Faults().Clear()
+			}
+			p, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, MinIdle: -1, Auth: auth, HealthCheck: HealthCheck{FailureThreshold: -1}})
+			require.NoError(t, err)
+			for call, err := range map[string]error{
+				"WaitReady":             within(t.Context(), func(ctx context.Context) error { return p.WaitReady(ctx, 1) }),
+				"Ping":                  within(t.Context(), p.Ping),
+				"Ping with no deadline": p.Ping(t.Context()),
+				"Update":                within(t.Context(), func(ctx context.Context) error { _, err := p.Update(ctx, "SELECT 1"); return err }),
+			} {
+				require.Error(t, err, name+": "+call)
+				require.NotContains(t, err.Error(), "reservoir", name+": "+call)
+			}
+			require.NoError(t, p.Close(t.Context()))
+			require.NotContains(t, p.Ping(t.Context()).Error(), "reservoir")
+		}
+	})
+}
+
+// within calls f with a second's time.
+func within(ctx context.Context, f func(context.Context) error) error {
+	bounded, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	return f(bounded)
+}
 
 // A log has one line for an error, however many went wrong.
 func TestErrorsOfTwoFailuresAreOneLine(t *testing.T) {
