@@ -13,11 +13,15 @@ import (
 // Close rolls back an open transaction, closes what is open, makes the session
 // clean and returns the connection to its pool. It is bounded by the pool's
 // CloseTimeout. A call under way is cancelled and the connection returns when
-// the outcome is known. Close is idempotent; its error says why the connection
-// was discarded, not what a server has stored that leaves transactions: Rollback does.
+// the outcome is known. Close is idempotent; its error says why the session could not be
+// made clean and its connection is closed, not what a server has stored that leaves transactions:
+// Rollback does. A connection that is closed for another reason, as by ResetDiscard, is no error.
 func (s *SessionHandle) Close() error {
-	if s.startClosing() {
-		return s.cleanAndReturn()
+	if !s.startClosing() {
+		return nil
+	}
+	if err := s.cleanAndReturn(); err != nil {
+		return &backend.Error{Op: "Close", Stage: backend.StageClose, Fault: backend.FaultIn(err), Target: s.policy.Target, Err: err}
 	}
 	return nil
 }
@@ -103,7 +107,7 @@ func (s *SessionHandle) clean() (reason, failure error) {
 		return discard, nil
 	}
 	reason = s.cleanSession()
-	if backend.FaultIn(reason) != backend.FaultAuth {
+	if reason != errUsed && backend.FaultIn(reason) != backend.FaultAuth { //nolint:errorlint // as cleanSession returns it
 		failure = reason
 	}
 	return reason, failure
@@ -201,6 +205,8 @@ func (s *SessionHandle) discardsUsed(d sideEffects) bool {
 	return s.policy.OnReturn.mode == resetDiscard && s.wasUsed(d)
 }
 
+var errUsed = errors.New("discarded after use, as configured") // which is no failure
+
 // cleanSession takes back all that the session left. An error means that the connection
 // must be discarded. One CloseTimeout bounds all of it. The transaction ends first, also one that a failed
 // statement has left, since an aborted one refuses every other statement; then what lived in the session;
@@ -221,7 +227,7 @@ func (s *SessionHandle) cleanSession() error {
 	defer stop()
 	if discardUsed {
 		_, _ = s.closeTxAndStatements(ctx, tx, nil)
-		return errors.New("discarded after use, as configured")
+		return errUsed
 	}
 	start, tried := time.Now(), make(map[string]bool)
 	answered, err := s.closeTxAndStatements(ctx, tx, prepared)

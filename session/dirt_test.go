@@ -370,6 +370,32 @@ func TestResetModes(t *testing.T) {
 	})
 }
 
+// Close fails where the session could not be made clean, and not where its connection is closed as its owner wants it.
+func TestCloseTellsOfAFailureAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, mode := range everyReset {
+			r := newRig(t, &fakeConn{})
+			r.policy.OnReturn = mode
+			_, err := r.handle.Update(t.Context(), "DELETE FROM t")
+			must(t, err)
+			require.NoError(t, r.handle.Close(), mode)
+		}
+		r := newRig(t, &fakeConn{fail: map[string]error{"RESET ALL": sqlError("no")}})
+		r.policy.OnReturn, r.policy.Target = ResetSQL("RESET ALL"), "db:1"
+		_, err := r.handle.Update(t.Context(), "DELETE FROM t")
+		must(t, err)
+		err = r.handle.Close()
+		var e *backend.Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, "Close", e.Op)
+		require.Equal(t, backend.StageClose, e.Stage)
+		require.Equal(t, backend.FaultStatement, e.Fault)
+		require.Equal(t, "db:1", e.Target)
+		require.False(t, backend.SafeToRetry(err))
+		require.NotErrorIs(t, r.discarded(), err, "the reason is no call of the caller's")
+	})
+}
+
 // There are servers that change a setting before they refuse its value, and leave the session elsewhere by a load that
 // fails: the modes that read nothing before clean behind the refusal, too.
 func TestARefusedCallIsLeftToNoBorrowerUnderAnyMode(t *testing.T) {

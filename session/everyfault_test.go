@@ -117,7 +117,7 @@ func (p *play) run(steps []step) {
 		return
 	}
 	reason := p.returned[0]
-	if err != nil && !errors.Is(reason, err) && !p.closedBeside() {
+	if err != nil && !errors.Is(err, reason) && !p.closedBeside() {
 		p.wrong("Close says %v, and the connection is discarded for %v", err, reason)
 	}
 	if reason != nil && (reason.Error() == "" || strings.Contains(reason.Error(), "%!")) {

@@ -265,7 +265,7 @@ func TestNothingIsKeptBesideASettingThatTheOwnerPutsBack(t *testing.T) {
 			must(t, err)
 			must(t, r.read("SELECT 1", 7))
 			require.Empty(t, r.kept(), reset)
-			_ = s.Close() // which is an error of ResetDiscard's
+			_ = s.Close()
 			must(t, r.read("SELECT 1", 7))
 			require.Equal(t, []string{"SELECT 1"}, r.kept(), reset)
 		})
@@ -287,7 +287,7 @@ func TestWhatWasKeptBeforeAChangeOfObjectsIsPreparedAgain(t *testing.T) {
 				must(t, err)
 				require.Equal(t, []string{"ClosePrepared", "Prepare", "SELECT 1", "ClosePrepared"}, r.sent(func() { must(t, r.read("SELECT 1", 7)) }), text)
 				require.Equal(t, []string{"SELECT 2"}, r.kept(), text)
-				_ = s.Close() // which is an error of ResetDiscard's
+				_ = s.Close()
 				synctest.Wait()
 				require.Equal(t, []string{"Prepare", "SELECT 1"}, r.sent(func() { must(t, r.read("SELECT 1", 7)) }), text)
 				require.Equal(t, []string{"ClosePrepared", "Prepare", "SELECT 2"}, r.sent(func() { must(t, r.read("SELECT 2", 7)) }), text)

@@ -88,7 +88,7 @@ func TestTheObserverHearsOfEachResetAndRollback(t *testing.T) {
 			err = r.handle.Close()
 			require.Equal(t, fails, err != nil)
 			require.Len(t, resets, 1)
-			require.Equal(t, err, resets[0])
+			require.ErrorIs(t, err, resets[0])
 			require.Zero(t, rolled, "it was the caller's own")
 			if fails {
 				require.ErrorContains(t, err, "session could not be made clean: "+drop)

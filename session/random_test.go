@@ -205,7 +205,7 @@ func (p *play) runRandom(r *rand.Rand, steps []step, closer, others bool) {
 		return
 	}
 	reason := p.returned[0]
-	if err != nil && !errors.Is(reason, err) {
+	if err != nil && !errors.Is(err, reason) {
 		p.wrong("Close says %v, and the connection is discarded for %v", err, reason)
 	}
 	if left := p.w.left(); reason == nil && len(left) > 0 {
