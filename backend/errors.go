@@ -3,12 +3,7 @@ package backend
 import (
 	"context"
 	"errors"
-	"regexp"
-	"slices"
 	"strings"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/internal/eof"
 )
@@ -220,55 +215,6 @@ func retrySafety(err error) (safe, known bool) {
 	default:
 		return false, false
 	}
-}
-
-// IsConflict reports whether a transaction failed because another was faster, as the
-// server says by SQLSTATE 40001 or 40P01, ABORTED, or in words, and is known not to be
-// stored: it may run again as a whole. Of joined errors one has to say so, and none
-// that the outcome of a commit is unknown, that a part may be stored (Error.Partial) or
-// that the connection is lost.
-func IsConflict(err error) bool {
-	conflict, known := conflictIn(err)
-	return conflict && known && !errors.Is(err, ErrCommitUnknown)
-}
-
-// conflictIn looks at every *Error of the tree. known is false where one of them says
-// that the connection or its session is gone, or may be, and where what came before the
-// failure is stored, or may be.
-func conflictIn(err error) (conflict, known bool) {
-	known = true
-	if e, ok := err.(*Error); ok { //nolint:errorlint // it walks the tree itself
-		conflict, known = e.isConflict(), e.Fault.KeepsConn() && !e.Partial
-	}
-	if e, ok := err.(interface{ PartlyDone() bool }); ok { // a batch
-		known = !e.PartlyDone()
-	}
-	var inner []error
-	switch e := err.(type) { //nolint:errorlint // as above
-	case interface{ Unwrap() error }:
-		inner = []error{e.Unwrap()}
-	case interface{ Unwrap() []error }:
-		inner = e.Unwrap()
-	}
-	for _, one := range inner {
-		c, k := conflictIn(one)
-		conflict, known = conflict || c, known && k
-	}
-	return conflict, known
-}
-
-// otherConflicts are what servers say of ON CONFLICT in a statement, and of a constraint.
-var otherConflicts = regexp.MustCompile(`\bon conflict\b|\bconflict target\b|\bconflicted with the\b`)
-
-func (e *Error) isConflict() bool {
-	if e.Fault != FaultStatement || e.Err == nil {
-		return false
-	}
-	if e.SQLState == "40001" || e.SQLState == "40P01" || status.Code(e.Err) == codes.Aborted {
-		return true
-	}
-	text := otherConflicts.ReplaceAllString(strings.ToLower(e.Err.Error()), "")
-	return slices.ContainsFunc([]string{"conflict", "could not serialize", "serialization failure", "deadlock"}, func(word string) bool { return strings.Contains(text, word) })
 }
 
 // FaultIn returns the fault of the first *Error in err's chain; an error of a

@@ -467,6 +467,26 @@ func TestASavepointOfATxLeadsBackFromAFailure(t *testing.T) {
 	})
 }
 
+// A statement that fails for its own sake is not run again, whatever its table is named: with Attempts below 0 it would be
+// until the context ends.
+func TestNoNameInAStatementMakesItsFailureAConflict(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 2}, func(r *rig) {
+		for _, table := range []string{"conflicts", "conflict", "deadlock"} {
+			ctx, stop := context.WithTimeout(r.Context(), time.Hour)
+			calls := 0
+			err := r.pool.InTx(ctx, TxOptions{Attempts: -1}, func(ctx context.Context, tx *Tx) error {
+				calls++
+				_, err := tx.Update(ctx, "DELETE FROM "+table)
+				return err
+			})
+			require.ErrorContains(r, err, table)
+			require.NoError(r, ctx.Err())
+			require.Equal(r, 1, calls, table)
+			stop()
+		}
+	})
+}
+
 // Only what is known not to be stored is a conflict that may run again.
 func TestWhatIsAConflict(t *testing.T) {
 	fails := func(fault Fault, state string, err error) error {
@@ -494,6 +514,21 @@ func TestWhatIsAConflict(t *testing.T) {
 		{fails(FaultStatement, "", errors.New("update conflicts with concurrent update")), true},
 		{fails(FaultStatement, "", errors.New("Transaction conflict on table t")), true},
 		{fails(FaultStatement, "", errors.New("Deadlock found")), true},
+		{fails(FaultStatement, "", errors.New("Transaction was deadlocked on lock resources with another process")), true},
+		{fails(FaultStatement, "", errors.New("conflicting transactions")), true},
+		{fails(FaultStatement, "", errors.New(`DuckDBFailure(Error { code: Unknown }, Some("TransactionContext Error: Conflict on tuple deletion!"))`)), true},
+		{fails(FaultStatement, "", errors.New(`TransactionContext Error: Catalog write-write conflict on create with "t"`)), true},
+		// What the statement has is no word of the server's.
+		{fails(FaultStatement, "", errors.New("no such table: conflicts")), false},
+		{fails(FaultStatement, "", errors.New("no such table: merge_conflict")), false},
+		{fails(FaultStatement, "", errors.New("no such table: conflict_log")), false},
+		{fails(FaultStatement, "", errors.New("table 'public.conflict' not found")), false},
+		{fails(FaultStatement, "", errors.New(`no such column: "deadlock"`)), false},
+		{fails(FaultStatement, "42P01", errors.New("relation conflict does not exist")), false},
+		{fails(FaultStatement, "", errors.New("Catalog Error: Table with name conflict does not exist!\nDid you mean \"conflicts\"?\n\nLINE 1: SELECT * FROM conflict")), false},
+		{fails(FaultStatement, "", errors.New("Binder Error: Referenced column \"a\" not found in FROM clause!\nLINE 1: SELECT a FROM conflict")), false},
+		{fails(FaultStatement, "", errors.New("Conversion Error: Could not convert string 'merge conflict' to INT32")), false},
+		{fails(FaultStatement, "", errors.New("Conversion Error: conversion error: deadlock")), false},
 		{fails(FaultTransport, "", errors.New("conflict")), false},
 		{fails(FaultStatement, "", nil), false},
 		{&Error{Op: "Commit", Fault: FaultUsage, Err: fmt.Errorf("%w: %w", ErrTxAborted, conflict)}, true},
