@@ -163,7 +163,7 @@ type Stats struct {
 
 	Calls    uint64 // stateless calls of the pool, repetitions not counted
 	Failures uint64 // of these, calls that failed; a result that fails later is not counted
-	Retries  uint64 // calls repeated on another connection
+	Retries  uint64 // calls repeated on another connection, and transactions that InTx has run again
 	Sessions uint64 // sessions and transactions begun, and batches sent by the pool
 
 	// CancelsConfirmed and CancelsUnconfirmed count the cancel chains by
