@@ -200,9 +200,7 @@ func (s *oddStmt) GetParameterSchema() (*arrow.Schema, error) {
 }
 
 func (s *oddStmt) Bind(_ context.Context, b arrow.RecordBatch) error {
-	if b != nil {
-		b.Retain()
-	}
+	b.Retain() // no batch is none that a driver must take
 	if s.bound != nil {
 		s.bound.Release()
 	}

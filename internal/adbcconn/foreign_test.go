@@ -104,6 +104,7 @@ type stubbornStatement struct {
 	adbc.Statement
 	driver   *stubborn
 	prepared bool
+	bound    arrow.RecordBatch
 }
 
 func (s *stubbornStatement) SetSqlQuery(string) error { return nil }
@@ -118,6 +119,7 @@ func (s *stubbornStatement) GetParameterSchema() (*arrow.Schema, error) {
 }
 
 func (s *stubbornStatement) Close() error {
+	s.unbind()
 	if s.prepared {
 		require.Equal(s.driver.t, s.driver.opened.Load(), s.driver.closed.Load()+1, "before its connection")
 		s.driver.prepared.Add(-1)

@@ -90,8 +90,8 @@ func (p *genericPrepared) begin(ctx context.Context, op string, params arrow.Rec
 	return t, nil
 }
 
-// Query is part of backend.Prepared. The parameters are released with the
-// result.
+// Query is part of backend.Prepared. The driver may hold the parameters until others
+// are bound, or the statement is closed; that of Flight SQL lets go of them with the result.
 func (p *genericPrepared) Query(ctx context.Context, params arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
 	t, err := p.begin(ctx, "PreparedQuery", params)
 	if err != nil {
@@ -102,9 +102,10 @@ func (p *genericPrepared) Query(ctx context.Context, params arrow.RecordBatch, c
 	})
 }
 
-// bound gives the statement with params bound, until it is done with. A handle from
-// before the transaction could belong to another session: inside the transaction the
-// statement is prepared again.
+// bound gives the statement with params bound, which the Flight SQL driver is made to forget
+// when it is done with. Of others ADBC does not say that they take no batch for that: its
+// driver manager crashes. A handle from before the transaction could belong to another session:
+// inside the transaction the statement is prepared again.
 func (p *genericPrepared) bound(params arrow.RecordBatch, call backend.Call) toExecute {
 	return func(ctx context.Context) (stmt adbc.Statement, unbind func(), err error) {
 		stmt = p.stmt
@@ -113,11 +114,15 @@ func (p *genericPrepared) bound(params arrow.RecordBatch, call backend.Call) toE
 				return nil, nil, err
 			}
 		}
+		unbind = func() {}
 		if params == nil {
-			return stmt, func() {}, nil
+			return stmt, unbind, nil
 		}
 		if err := stmt.Bind(ctx, params); err != nil {
 			return nil, nil, err
+		}
+		if !p.conn.isFlightSQL {
+			return stmt, unbind, nil
 		}
 		// The call's context may have ended by then.
 		return stmt, func() { _ = stmt.Bind(context.WithoutCancel(ctx), nil) }, nil
