@@ -33,11 +33,12 @@ type fake struct {
 	pb.UnimplementedFlightServiceServer
 	put  func(pb.FlightService_DoPutServer) error
 	get  func(*pb.Ticket, pb.FlightService_DoGetServer) error
-	info *pb.FlightInfo // of every query
+	info *pb.FlightInfo // of every query, and of the table types
 }
 
 func (f *fake) GetFlightInfo(_ context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
-	if f.info == nil || !bytes.Contains(d.GetCmd(), []byte("CommandStatementQuery")) {
+	asked := bytes.Contains(d.GetCmd(), []byte("CommandStatementQuery")) || bytes.Contains(d.GetCmd(), []byte("CommandGetTableTypes"))
+	if f.info == nil || !asked {
 		return nil, status.Error(codes.NotFound, "nothing here")
 	}
 	return f.info, nil

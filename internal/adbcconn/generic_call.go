@@ -9,6 +9,7 @@ import (
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
@@ -217,4 +218,37 @@ func setHeaders(stmt adbc.Statement, call backend.Call) error {
 		}
 	}
 	return nil
+}
+
+// sendHeaders asks the driver to send headers with the calls of its connection, until restore is
+// called. Of a header the driver tells one value, and a database has no more. A driver that cannot
+// fails the call, as in setHeaders.
+func sendHeaders(cn adbc.Connection, headers metadata.MD) (restore func(), err error) {
+	options, ok := cn.(adbc.GetSetOptions)
+	if len(headers) > 0 && !ok {
+		return nil, adbc.Error{Msg: "the driver's connections have no options, by which to send headers", Code: adbc.StatusNotImplemented}
+	}
+	var undo []func()
+	restore = func() {
+		for _, f := range undo {
+			f()
+		}
+	}
+	for name, values := range headers {
+		key := headerOption + name
+		before, unset := options.GetOption(key)
+		undo = append(undo, func() {
+			_ = options.SetOption(key, "")
+			if unset == nil {
+				_ = options.SetOption(key, before)
+			}
+		})
+		for _, value := range values {
+			if err := options.SetOption(key, value); err != nil {
+				restore()
+				return nil, err
+			}
+		}
+	}
+	return restore, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql/schema_ref"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/flightconn"
@@ -21,14 +22,14 @@ import (
 // Metadata is part of backend.Conn. ADBC's tree of objects is flattened into
 // the tables of Flight SQL. Keys, SqlInfo and type info it does not have, or
 // drivers leave them out without a word.
-func (c *GenericConn) Metadata(ctx context.Context, req backend.MetadataRequest, _ backend.Call) (backend.Stream, error) {
+func (c *GenericConn) Metadata(ctx context.Context, req backend.MetadataRequest, call backend.Call) (backend.Stream, error) {
 	t, err := c.begin(ctx, req.Kind.String())
 	if err != nil {
 		return nil, err
 	}
 	switch req.Kind {
 	case backend.MetadataCatalogs, backend.MetadataSchemas, backend.MetadataTables, backend.MetadataTableTypes:
-		return t.openStream(func(ctx context.Context) (*genericRows, error) { return c.catalogue(ctx, req) })
+		return t.openStream(func(ctx context.Context) (*genericRows, error) { return c.catalogue(ctx, req, call.Headers) })
 	case backend.MetadataPrimaryKeys, backend.MetadataImportedKeys, backend.MetadataExportedKeys:
 		if req.Table == nil || *req.Table == "" {
 			t.end()
@@ -40,16 +41,31 @@ func (c *GenericConn) Metadata(ctx context.Context, req backend.MetadataRequest,
 	return nil, c.unsupportedError(ctx, t.op, fmt.Sprintf("ADBC has no call for %v", req.Kind))
 }
 
-// catalogue asks for the objects that req names, and flattens them in memory.
-// The caller holds driverLock.
-func (c *GenericConn) catalogue(ctx context.Context, req backend.MetadataRequest) (*genericRows, error) {
-	nothing := func() {}
+// catalogue asks for the objects that req names, and flattens them in memory: no call of the
+// driver's goes on when it has returned. The caller holds driverLock.
+func (c *GenericConn) catalogue(ctx context.Context, req backend.MetadataRequest, headers metadata.MD) (*genericRows, error) {
+	restore, err := sendHeaders(c.cn, headers)
+	if err != nil {
+		return nil, err
+	}
+	defer restore()
 	if req.Kind == backend.MetadataTableTypes {
 		reader, err := c.cn.GetTableTypes(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return c.trackRows(reader, nothing), nil
+		defer reader.Release()
+		var types []arrow.RecordBatch
+		defer func() { release(types) }()
+		err = forEachBatch(ctx, reader, func(batch arrow.RecordBatch) error {
+			batch.Retain()
+			types = append(types, batch)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		return c.inMemory(reader.Schema(), types)
 	}
 	depth := map[backend.MetadataKind]adbc.ObjectDepth{
 		backend.MetadataCatalogs: adbc.ObjectDepthCatalogs,
@@ -63,29 +79,38 @@ func (c *GenericConn) catalogue(ctx context.Context, req backend.MetadataRequest
 	defer tree.Release()
 	flattener := newObjectFlattener(req)
 	defer flattener.Release()
-	var validator flightconn.Validator
-	for {
-		batch, err := nextChecked(ctx, tree, &validator)
-		if err != nil {
-			return nil, err
-		}
-		if batch == nil {
-			break
-		}
-		if err := flattener.add(batch); err != nil {
-			return nil, err
-		}
+	if err := forEachBatch(ctx, tree, flattener.add); err != nil {
+		return nil, err
 	}
 	if err := c.addColumns(ctx, flattener); err != nil {
 		return nil, err
 	}
 	batch := flattener.NewRecordBatch()
 	defer batch.Release()
-	reader, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
+	return c.inMemory(batch.Schema(), []arrow.RecordBatch{batch})
+}
+
+// forEachBatch reads a driver's reader to its end.
+func forEachBatch(ctx context.Context, reader array.RecordReader, each func(arrow.RecordBatch) error) error {
+	var validator flightconn.Validator
+	for {
+		batch, err := nextChecked(ctx, reader, &validator)
+		if batch == nil || err != nil {
+			return err
+		}
+		if err := each(batch); err != nil {
+			return err
+		}
+	}
+}
+
+// inMemory are the rows of batches, which stay the caller's.
+func (c *GenericConn) inMemory(schema *arrow.Schema, batches []arrow.RecordBatch) (*genericRows, error) {
+	reader, err := array.NewRecordReader(schema, batches)
 	if err != nil {
 		return nil, err
 	}
-	return c.trackRows(reader, nothing), nil
+	return c.trackRows(reader, func() {}), nil
 }
 
 // objectFlattener builds a catalogue result of Flight SQL from ADBC's tree.
@@ -126,7 +151,7 @@ func (f *objectFlattener) add(batch arrow.RecordBatch) error {
 	}
 	for i := range catalogs.Len() {
 		catalog := copyNonEmpty(catalogs, i)
-		if want := f.req.Catalog; want != nil && (catalog == nil || *catalog != *want) {
+		if want := f.req.Catalog; want != nil && orEmpty(catalog) != *want {
 			continue
 		}
 		if f.req.Kind == backend.MetadataCatalogs {

@@ -87,29 +87,13 @@ func (r *partitionedRows) openNext() bool {
 	return true
 }
 
-// read begins to read a partition. The driver sends the connection's headers with that, so
-// that those of the call are the connection's meanwhile. Of a header the driver tells one
-// value, and a database has no more.
+// read begins to read a partition.
 func (r *partitionedRows) read(id []byte) (array.RecordReader, error) {
-	options, ok := r.cn.(adbc.GetSetOptions)
-	if len(r.headers) > 0 && !ok {
-		return nil, adbc.Error{Msg: "the driver's connections have no options, by which to send headers", Code: adbc.StatusNotImplemented}
+	restore, err := sendHeaders(r.cn, r.headers)
+	if err != nil {
+		return nil, err
 	}
-	for name, values := range r.headers {
-		key := headerOption + name
-		before, err := options.GetOption(key)
-		defer func() {
-			_ = options.SetOption(key, "")
-			if err == nil {
-				_ = options.SetOption(key, before)
-			}
-		}()
-		for _, value := range values {
-			if err := options.SetOption(key, value); err != nil {
-				return nil, err
-			}
-		}
-	}
+	defer restore()
 	return r.cn.ReadPartition(r.ctx, id)
 }
 
