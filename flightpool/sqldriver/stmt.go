@@ -4,9 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"fmt"
+	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/bind"
+	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
 // Prepare is part of driver.Conn.
@@ -57,13 +61,41 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 
 // CheckNamedValue is part of driver.NamedValueChecker: it reads what can be sent, so that
 // a Value method is called once, and leaves the rest to database/sql.
+//
+// INVARIANT: no method of an argument is called on the caller's goroutine. database/sql has the
+// connection in its hands there, and lets go of it, and of the locks of a transaction, only if
+// CheckNamedValue returns.
 func (c *conn) CheckNamedValue(arg *driver.NamedValue) error {
-	v, err := bind.ValueOf(arg.Value)
+	var v bind.Value
+	read := func() (err error) { v, err = bind.ValueOf(arg.Value); return err }
+	if hasNoMethods(arg.Value) {
+		if read() != nil {
+			return driver.ErrSkip
+		}
+		arg.Value = v.Go()
+		return nil
+	}
+	var err error
+	if broke := callback.Isolate(fmt.Sprintf("argument %d", arg.Ordinal), func() error { err = read(); return nil }); broke != nil {
+		return driverapi.BadArgument("Args", broke)
+	}
+	if _, isValuer := arg.Value.(driver.Valuer); err != nil && isValuer {
+		return driverapi.BadArgument("Args", fmt.Errorf("argument %d: %w", arg.Ordinal, err)) // database/sql would call it again
+	}
 	if err != nil {
 		return driver.ErrSkip
 	}
 	arg.Value = v.Go()
 	return nil
+}
+
+// hasNoMethods knows the values that most calls have.
+func hasNoMethods(v any) bool {
+	switch v.(type) {
+	case nil, bool, int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64, string, []byte, time.Time, time.Duration:
+		return true
+	}
+	return false
 }
 
 // valuesOf are arguments as calls of the pool take them.
