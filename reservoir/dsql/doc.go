@@ -113,7 +113,7 @@
 //	quota.go, view.go, loan.go      who may have how many; borrowing
 //	connector.go, sqlconn.go        database/sql
 //	pool.go, conn.go, rows.go, tx.go, copy.go   pgx
-//	guard.go                        functions of the user's that hang or panic
+//	guard.go, contain.go            functions of the user's that hang or panic; those beneath database/sql
 //	ending.go                       statements and transactions whose context ends
 //	commit.go, occ.go, errors.go    lost commits; conflicts; errors
 package dsql

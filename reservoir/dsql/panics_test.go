@@ -3,7 +3,9 @@ package dsql_test
 import (
 	"context"
 	"crypto/tls"
+	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -60,6 +62,62 @@ func TestPanicsInValuesOfTheUsersLoseNothing(t *testing.T) {
 	}
 }
 
+// database/sql lets go of neither its connection nor the locks of a transaction where a call of the
+// driver's panics: a place in the pool was taken for good, and Rollback hung.
+func TestPanicsBehindDatabaseSQLAreErrorsAndLoseNothing(t *testing.T) {
+	const text = "select $1::text"
+	inTx := func(ctx context.Context, db *sql.DB, use func(*sql.Tx) error) error {
+		tx, err := db.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		err = use(tx)
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = tx.Rollback() }()
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			t.Error("Rollback hangs")
+		}
+		return err
+	}
+	for name, use := range map[string]func(context.Context, *sql.DB) error{
+		"Query": func(ctx context.Context, db *sql.DB) error { _, err := db.QueryContext(ctx, text, bomb{}); return err }, //nolint:rowserrcheck,sqlclosecheck // there are none
+		"Exec":  func(ctx context.Context, db *sql.DB) error { _, err := db.ExecContext(ctx, text, bomb{}); return err },
+		"QueryRow": func(ctx context.Context, db *sql.DB) error {
+			return db.QueryRowContext(ctx, text, bomb{}).Scan(new(string))
+		},
+		"Stmt.Query": func(ctx context.Context, db *sql.DB) error {
+			st, err := db.PrepareContext(ctx, text)
+			require.NoError(t, err)
+			_, err = st.QueryContext(ctx, bomb{}) //nolint:rowserrcheck,sqlclosecheck // there are none
+			require.NoError(t, st.Close())
+			return err
+		},
+		"Tx.Query": func(ctx context.Context, db *sql.DB) error {
+			return inTx(ctx, db, func(tx *sql.Tx) error { _, err := tx.QueryContext(ctx, text, bomb{}); return err }) //nolint:rowserrcheck,sqlclosecheck // there are none
+		},
+		"Tx.Exec": func(ctx context.Context, db *sql.DB) error {
+			return inTx(ctx, db, func(tx *sql.Tx) error { _, err := tx.ExecContext(ctx, text, bomb{}); return err })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
+			ctx := within(t, 20*time.Second)
+			require.NoError(t, db.PingContext(ctx))
+			err := func() (err error) {
+				defer func() {
+					if p := recover(); p != nil {
+						t.Errorf("it panicked: %v", p)
+					}
+				}()
+				return use(within(t, 5*time.Second), db)
+			}()
+			require.ErrorContains(t, err, "panicked: the user's")
+			require.Zero(t, db.Stats().InUse)
+			require.NoError(t, db.PingContext(within(t, 5*time.Second)))
+		})
+	}
+}
+
 // A tripwire is a tracer of pgx that panics at the end of a query.
 type tripwire struct{ armed atomic.Bool }
 
@@ -89,6 +147,47 @@ func TestPanicsInTracersOfPgxLoseNothing(t *testing.T) {
 			w.armed.Store(false)
 			require.NoError(t, p.Ping(ctx))
 		})
+	}
+}
+
+func TestPanicsOfTracersBehindDatabaseSQLLoseNothing(t *testing.T) {
+	w := &tripwire{}
+	db := openDB(t, startGate(t, nil), func(c *dsql.Config) {
+		c.MaxSize = 1
+		c.Pgx = func(c *pgx.ConnConfig) { c.Tracer = w }
+	})
+	armed := func(call func() error) error {
+		w.armed.Store(true)
+		defer w.armed.Store(false)
+		return call()
+	}
+	ctx := within(t, 20*time.Second)
+	inTx := func(end func(*sql.Tx) error) func() error {
+		return func() error {
+			w.armed.Store(false)
+			tx, err := db.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			w.armed.Store(true)
+			return end(tx)
+		}
+	}
+	for name, call := range map[string]func() error{
+		"BeginTx": func() error { _, err := db.BeginTx(ctx, nil); return err },
+		"Prepare": func() error {
+			st, err := db.PrepareContext(ctx, "select 1")
+			if err == nil {
+				_, err = st.ExecContext(ctx)
+				_ = st.Close()
+			}
+			return err
+		},
+		"Commit": inTx((*sql.Tx).Commit), "Rollback": inTx((*sql.Tx).Rollback),
+	} {
+		err := armed(call)
+		require.ErrorContains(t, err, "panicked: the user's", name)
+		require.Equal(t, name == "Commit", errors.Is(err, dsql.ErrCommitUnknown), name)
+		require.Zero(t, db.Stats().InUse, name)
+		require.NoError(t, db.PingContext(within(t, 5*time.Second)), name)
 	}
 }
 

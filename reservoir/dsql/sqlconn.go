@@ -76,7 +76,7 @@ func (c *SQLConn) ResetSession(context.Context) error {
 
 // Ping proves that the connection works. A context that ends does not cost it.
 func (c *SQLConn) Ping(ctx context.Context) error {
-	_, err := runOnLoan(ctx, c.loan, func() (struct{}, error) { return struct{}{}, c.Conn().Ping(ctx) })
+	_, err := runContained(ctx, c.loan, func() (struct{}, error) { return struct{}{}, c.Conn().Ping(ctx) })
 	if err != nil && c.Conn().IsClosed() && ctx.Err() == nil {
 		return c.badConn() // another may work
 	}
@@ -122,7 +122,7 @@ func (c *SQLConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx
 	if opts.ReadOnly {
 		with.AccessMode = pgx.ReadOnly
 	}
-	t, err := (&Conn{conn: c.Conn(), loan: c.loan}).begin(ctx, with, false)
+	t, err := contain(c.loan, func() (pgx.Tx, error) { return (&Conn{conn: c.Conn(), loan: c.loan}).begin(ctx, with, false) })
 	if err != nil {
 		return nil, err
 	}
@@ -132,8 +132,8 @@ func (c *SQLConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx
 	c.openTx, c.txCtx = c.openTx+1, ctx // one at a time
 	ended := sync.OnceFunc(func() { c.openTx-- })
 	return &sqlTx{
-		commit:   func() error { defer ended(); return t.Commit(ctx) },
-		rollback: func() error { defer ended(); return t.Rollback(ctx) },
+		commit:   func() error { defer ended(); return commitContained(c.loan, func() error { return t.Commit(ctx) }) },
+		rollback: func() error { defer ended(); return containError(c.loan, func() error { return t.Rollback(ctx) }) },
 	}, nil
 }
 
@@ -153,7 +153,7 @@ func (c *SQLConn) ExecContext(ctx context.Context, query string, args []driver.N
 	if err := c.checkTx(); err != nil {
 		return nil, err
 	}
-	result, err := runOnLoan(ctx, c.loan, func() (driver.Result, error) { return c.inner.ExecContext(ctx, query, args) })
+	result, err := runContained(ctx, c.loan, func() (driver.Result, error) { return c.inner.ExecContext(ctx, query, args) })
 	return result, c.contextErrorIfUnsent(ctx, err)
 }
 
@@ -163,7 +163,7 @@ func (c *SQLConn) QueryContext(ctx context.Context, query string, args []driver.
 		return nil, err
 	}
 	w := newErrorMapper(ctx, c.Conn())
-	r, err := runOnLoan(ctx, c.loan, func() (driver.Rows, error) { return c.inner.QueryContext(ctx, query, args) })
+	r, err := runContained(ctx, c.loan, func() (driver.Rows, error) { return c.inner.QueryContext(ctx, query, args) })
 	if err != nil {
 		return nil, c.contextErrorIfUnsent(ctx, err)
 	}
@@ -234,7 +234,7 @@ func (c *SQLConn) PrepareContext(ctx context.Context, query string) (driver.Stmt
 		return nil, c.badConn() // nothing was sent
 	}
 	query = preparedText(query)
-	description, err := runOnLoan(ctx, c.loan, func() (*pgconn.StatementDescription, error) {
+	description, err := runContained(ctx, c.loan, func() (*pgconn.StatementDescription, error) {
 		return c.Conn().Prepare(ctx, query, query)
 	})
 	if err != nil {
