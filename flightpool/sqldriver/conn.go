@@ -45,11 +45,11 @@ func (c *conn) beginCall(ctx context.Context, op string) error {
 	if err := c.awaitRollback(ctx, op); err != nil {
 		return c.toDriverError(err)
 	}
-	if err := c.unended.RollBack(ctx, c.handle); err != nil {
+	if err := containError(op, func() error { return c.unended.RollBack(ctx, c.handle) }); err != nil {
 		return c.toDriverError(err)
 	}
 	for i, q := range c.toClose {
-		if err := q.Close(ctx); errors.Is(err, backend.ErrBusy) || ctx.Err() != nil {
+		if err := containError(op, func() error { return q.Close(ctx) }); errors.Is(err, backend.ErrBusy) || ctx.Err() != nil {
 			c.toClose = c.toClose[i:] // what fails now is the call's to find out
 			return nil
 		}
@@ -81,7 +81,7 @@ func (c *conn) Ping(ctx context.Context) error {
 	if err := c.awaitRollback(ctx, "Ping"); err != nil {
 		return c.toDriverError(err)
 	}
-	return c.toDriverError(c.handle.Ping(ctx))
+	return c.toDriverError(containError("Ping", func() error { return c.handle.Ping(ctx) }))
 }
 
 // IsValid is part of driver.Validator. database/sql asks it when a connection is
@@ -134,20 +134,26 @@ func (c *conn) exec(ctx context.Context, args []driver.NamedValue, run runFunc) 
 	opts := flightpool.QueryOptions{Route: routeOf(ctx), Args: valuesOf(args)}
 	ctx, stop := c.tx.bindContext(ctx)
 	defer stop()
+	result, err := contain("Exec", func() (driver.Result, error) { return execute(ctx, opts, run) })
+	return result, c.toDriverError(err)
+}
+
+// execute runs a text or a prepared statement, and reads its result to the end.
+func execute(ctx context.Context, opts flightpool.QueryOptions, run runFunc) (driver.Result, error) {
 	result, err := run(ctx, opts)
 	if errors.Is(err, flightpool.ErrAmbiguousRoute) && !driverapi.EndedByContext(err) { // Exec wants the effect
 		opts.Route = flightpool.RouteUpdate
 		result, err = run(ctx, opts)
 	}
 	if err != nil {
-		return nil, c.toDriverError(err)
+		return nil, err
 	}
 	defer result.Release() // the clean-up of a session has the pool's context
 	for result.Next() {
 		continue
 	}
 	if err := result.Err(); err != nil {
-		return nil, c.toDriverError(err)
+		return nil, err
 	}
 	n, known := result.RowsAffected()
 	return execResult{n, known}, nil

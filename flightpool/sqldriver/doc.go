@@ -43,4 +43,9 @@
 // is gone, and no rows or transaction were open, errors.Is also finds
 // driver.ErrBadConn, and database/sql has tried others already. Isolation levels and read-only transactions are refused.
 // WithRoute says how a statement is sent whose text leaves that open.
+//
+// A panic of an argument's Value, of an interceptor in Config.DialOptions or of an ADBC
+// driver is an error, since database/sql would keep its connection for ever. Where one of the
+// latter two ends the goroutine by runtime.Goexit, the pool loses nothing, and what
+// its caller has open of database/sql's stays locked.
 package sqldriver

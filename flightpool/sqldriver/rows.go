@@ -42,7 +42,7 @@ func (c *conn) query(ctx context.Context, args []driver.NamedValue, run runFunc)
 	}
 	opts := flightpool.QueryOptions{Route: routeOf(ctx), Args: valuesOf(args)}
 	ctx, stop := c.tx.bindContext(ctx)
-	result, err := run(ctx, opts)
+	result, err := contain("Query", func() (*flightpool.QueryResult, error) { return run(ctx, opts) })
 	if err != nil {
 		stop()
 		return nil, c.toDriverError(err)
@@ -78,12 +78,13 @@ func (r *rows) Columns() []string {
 // then: sql.Row.Scan reads one row of an INSERT with RETURNING, closes, and
 // takes the error of Close for that of the statement.
 func (r *rows) Close() error {
-	err := r.result.Close()
-	r.stop()
-	if r.conn != nil {
-		r.conn.openRows--
+	var err error
+	if c := r.conn; c != nil {
+		err = containError("Close", r.result.Close)
+		c.openRows--
 		r.conn = nil
 	}
+	r.stop()
 	if r.ended {
 		return nil
 	}

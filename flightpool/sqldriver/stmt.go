@@ -23,7 +23,9 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	}
 	ctx, stop := c.tx.bindContext(ctx)
 	defer stop()
-	q, err := c.handle.PrepareQueryWithOptions(ctx, query, flightpool.QueryOptions{Route: routeOf(ctx)})
+	q, err := contain("Prepare", func() (*flightpool.PreparedQuery, error) {
+		return c.handle.PrepareQueryWithOptions(ctx, query, flightpool.QueryOptions{Route: routeOf(ctx)})
+	})
 	if err != nil {
 		return nil, c.toDriverError(err)
 	}

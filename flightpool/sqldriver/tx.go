@@ -25,7 +25,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	if err := c.beginCall(ctx, "BeginTx"); err != nil {
 		return nil, err
 	}
-	if err := c.handle.BeginTransaction(ctx); err != nil {
+	if err := containError("BeginTx", func() error { return c.handle.BeginTransaction(ctx) }); err != nil {
 		return nil, c.toDriverError(err)
 	}
 	c.tx = &tx{c, ctx}
@@ -42,7 +42,7 @@ type tx struct {
 // server has answered, errors.Is finds flightpool.ErrCommitUnknown.
 func (t *tx) Commit() error {
 	t.conn.tx, t.conn.lastCtx = nil, t.ctx
-	err := t.conn.handle.Commit(t.ctx)
+	err := commitContained(func() error { return t.conn.handle.Commit(t.ctx) })
 	t.conn.unended.Record(err)
 	return badconn.Hide(err) // never a reason to try the commit elsewhere
 }
@@ -59,7 +59,7 @@ func (t *tx) Rollback() error {
 	c.rolledBack = done
 	go func() {
 		defer close(done)
-		_ = callback.Isolate("an interceptor or driver of the pool's owner", func() error {
+		_ = callback.Isolate(ownersCode, func() error {
 			return t.rollBack(context.WithoutCancel(t.ctx)) // the next statement rolls back what is left
 		})
 	}()
@@ -74,7 +74,7 @@ func (t *tx) rollBack(ctx context.Context) error {
 	both, cancel := context.WithCancelCause(own)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(ctxerr.Of(ctx)) })()
-	err := t.conn.handle.Rollback(both)
+	err := containError("Rollback", func() error { return t.conn.handle.Rollback(both) })
 	t.conn.unended.Record(err)
 	if errors.Is(err, flightpool.ErrSessionLost) && t.conn.handle.RollbackOpen(context.WithoutCancel(both)) == nil {
 		return nil // the server has nothing left to undo, and has not left the transaction before
