@@ -28,7 +28,10 @@ func (s *stubbornStatement) unbind() {
 
 func (s *stubbornStatement) ExecuteUpdate(context.Context) (int64, error) {
 	s.driver.enter(s.driver.query)
-	return 1, nil
+	if s.stream == nil {
+		return 1, nil
+	}
+	return s.load()
 }
 
 // ADBC lets a driver keep parameters until others are bound or the statement is closed, and has

@@ -40,6 +40,7 @@ type stubborn struct {
 	endsQuietly bool // its readers come to their end, without an error, when the context ends
 
 	opened, closed, released atomic.Int32
+	loads, loadsEnded        int          // of tables
 	prepared                 atomic.Int32 // open
 }
 
@@ -105,6 +106,7 @@ type stubbornStatement struct {
 	driver   *stubborn
 	prepared bool
 	bound    arrow.RecordBatch
+	stream   array.RecordReader
 }
 
 func (s *stubbornStatement) SetSqlQuery(string) error { return nil }

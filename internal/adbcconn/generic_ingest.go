@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/internal/ipcwrite"
@@ -47,22 +48,82 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 		return 0, t.usageError(fmt.Errorf("rows: %w", err))
 	}
 	return runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
-		stmt, err := c.cn.NewStatement()
-		if err != nil {
-			return 0, err
+		contained := &containedRows{RecordReader: rows}
+		defer contained.resume() // behind the driver
+		n, err := c.load(ctx, contained, opts, call)
+		if err != nil && contained.err != nil { // to drivers in C an I/O error, which is the connection's elsewhere
+			err = fmt.Errorf("%w (%v)", contained.err, err) //nolint:errorlint // so that it is not
 		}
-		defer func() { _ = stmt.Close() }()
-		rows, own := rows, ownDictionaries{RecordReader: rows}
-		if c.isFlightSQL && ipcwrite.HasDictionary(rows.Schema()) {
-			defer own.dictionaries.Release()
-			rows = &own
-		}
-		if err := errjoin.Join(setIngest(stmt, opts), setHeaders(stmt, call), stmt.BindStream(ctx, rows)); err != nil {
-			return 0, err
-		}
-		n, err := stmt.ExecuteUpdate(ctx)
-		return max(n, -1), cmp.Or(err, own.err) // a driver may take an early end for the end
+		return n, err
 	}, nil)
+}
+
+// load has the driver load rows. The caller holds driverLock.
+func (c *GenericConn) load(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
+	stmt, err := c.cn.NewStatement()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = stmt.Close() }()
+	own := ownDictionaries{RecordReader: rows}
+	if c.isFlightSQL && ipcwrite.HasDictionary(rows.Schema()) {
+		defer own.dictionaries.Release()
+		rows = &own
+	}
+	if err := errjoin.Join(setIngest(stmt, opts), setHeaders(stmt, call), stmt.BindStream(ctx, rows)); err != nil {
+		return 0, err
+	}
+	n, err := stmt.ExecuteUpdate(ctx)
+	return max(n, -1), cmp.Or(err, own.err) // a driver may take an early end for the end
+}
+
+// containedRows are rows of the caller's as a driver reads them: where their reader panics, or ends its
+// goroutine, they fail, and resume goes on with that when the driver has returned. It must not go through the
+// driver: in one written in C nothing would end what was under way.
+type containedRows struct {
+	array.RecordReader
+	batch arrow.RecordBatch
+	err   error
+	broke *callback.Call[bool] // or nil
+}
+
+var errReaderBroke = errors.New("the reader of the rows has panicked or ended its goroutine")
+
+// Next is part of array.RecordReader. It reads the batch, or why there is none, too.
+func (r *containedRows) Next() bool {
+	if r.broke != nil {
+		return false
+	}
+	next := callback.Go(func() (more bool, err error) {
+		if more = r.RecordReader.Next(); more {
+			r.batch = r.RecordReader.RecordBatch()
+		} else {
+			r.err = r.RecordReader.Err()
+		}
+		return more, nil
+	})
+	if <-next.Done; !next.Returned {
+		r.broke, r.err = next, errReaderBroke
+	}
+	return next.Returned && next.Value
+}
+
+// RecordBatch is part of array.RecordReader.
+func (r *containedRows) RecordBatch() arrow.RecordBatch { return r.batch }
+
+// Record is part of array.RecordReader.
+//
+// Deprecated: it is RecordBatch.
+func (r *containedRows) Record() arrow.RecordBatch { return r.batch }
+
+// Err is part of array.RecordReader.
+func (r *containedRows) Err() error { return r.err }
+
+// resume ends the caller as the reader has ended, unless it returned.
+func (r *containedRows) resume() {
+	if r.broke != nil {
+		r.broke.Resume()
+	}
 }
 
 var errDictionaryLeftOut = errors.New("a batch has a dictionary that is about that of the batch before, which ADBC's Flight SQL driver would leave out; the native backend sends it")
