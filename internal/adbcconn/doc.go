@@ -87,5 +87,6 @@
 //	send.go, stream.go       what both kinds share; like.go, fault.go: patterns, errors
 //	generic.go               the other kind: any driver of ADBC's
 //	generic_call.go          one call of it
-//	generic_query.go, generic_partitions.go, generic_prepared.go, generic_ingest.go, generic_tx.go, generic_proofs.go, generic_metadata.go
+//	generic_query.go, generic_partitions.go, generic_prepared.go, generic_ingest.go, generic_tx.go, generic_proofs.go, generic_metadata.go,
+//	generic_columns.go
 package adbcconn

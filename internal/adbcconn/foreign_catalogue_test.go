@@ -44,6 +44,30 @@ func TestTheEmptyCatalogueOfAForeignDriverIsNone(t *testing.T) {
 	})
 }
 
+// ADBC's driver manager, by which drivers in C are used, gives them a list of types without an end, at which
+// the process ended.
+func TestTheTypesOfTablesAreNotLeftToAForeignDriver(t *testing.T) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
+		tree, _, err := array.RecordFromJSON(memory.DefaultAllocator, adbc.GetObjectsSchema, strings.NewReader(`[
+			{"catalog_name": "c", "catalog_db_schemas": [{"db_schema_name": "s", "db_schema_tables": [
+				{"table_name": "t", "table_type": "table"}, {"table_name": "v", "table_type": "view"}, {"table_name": "x", "table_type": "TABLE"}]}]}]`))
+		require.NoError(t, err)
+		defer tree.Release()
+		d.malformed = tree
+		for _, tc := range []struct {
+			types []string
+			want  string
+		}{{nil, `["t" "v" "x"]`}, {[]string{}, `["t" "v" "x"]`}, {[]string{"view", "other"}, `["v"]`}, {[]string{"table", "view"}, `["t" "v"]`}, {[]string{"none"}, `[]`}} {
+			rows, err := c.Metadata(t.Context(), backend.MetadataRequest{Kind: backend.MetadataTables, TableTypes: tc.types}, backend.Call{})
+			require.NoError(t, err)
+			b, err := rows.Next()
+			require.NoError(t, err)
+			require.Equal(t, tc.want, b.Column(2).String())
+			rows.Close()
+		}
+	})
+}
+
 func ptr[T any](v T) *T { return &v }
 
 // A driver that has no headers did without those of a call.

@@ -83,7 +83,10 @@ func (c *stubbornConn) SetOption(_, value string) error {
 	return c.driver.begin
 }
 
-func (c *stubbornConn) GetObjects(context.Context, adbc.ObjectDepth, *string, *string, *string, *string, []string) (array.RecordReader, error) {
+func (c *stubbornConn) GetObjects(_ context.Context, _ adbc.ObjectDepth, _, _, _, _ *string, types []string) (array.RecordReader, error) {
+	if len(types) > 0 {
+		panic("a list of types is not ended by the driver manager")
+	}
 	return array.NewRecordReader(c.driver.malformed.Schema(), []arrow.RecordBatch{c.driver.malformed})
 }
 
