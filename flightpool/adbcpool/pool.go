@@ -29,7 +29,8 @@ import (
 // DialOptions, Traffic, StatementCache, Allocator, MaxMessage, Cancel.Actions and Layer of cfg must be
 // zero. For ADBC's Flight SQL driver use Open: with New the pool cannot see
 // that driver dial again, and with that lose the session. See the package
-// comment for what is done about it.
+// comment for what is done about it. Under ADBC's driver manager, which does not tell
+// the endpoints of a result, New fails with that driver.
 func New(ctx context.Context, db adbc.Database, cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
 	if err := errjoin.Join(checkDatabase(db), checkUnusedFields(cfg)); err != nil {
 		return nil, driverapi.BadArgument("New", err)

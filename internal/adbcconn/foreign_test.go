@@ -37,7 +37,8 @@ type stubborn struct {
 
 	malformed arrow.RecordBatch // of every result and of GetObjects, unless nil
 
-	endsQuietly bool // its readers come to their end, without an error, when the context ends
+	noPartitions bool // as under the driver manager
+	endsQuietly  bool // its readers come to their end, without an error, when the context ends
 
 	opened, closed, released atomic.Int32
 	loads, loadsEnded        int          // of tables
@@ -141,6 +142,9 @@ func (s *stubbornStatement) ExecuteQuery(ctx context.Context) (array.RecordReade
 // What calls itself a Flight SQL driver is asked for partitions.
 func (s *stubbornStatement) ExecutePartitions(context.Context) (*arrow.Schema, adbc.Partitions, int64, error) {
 	s.driver.enter(s.driver.query)
+	if s.driver.noPartitions {
+		return nil, adbc.Partitions{}, -1, &adbc.Error{Code: adbc.StatusNotImplemented}
+	}
 	return nil, adbc.Partitions{NumPartitions: 1, PartitionIDs: [][]byte{nil}}, -1, nil
 }
 
@@ -554,6 +558,13 @@ func TestAnOpenThatDoesNotLearnItsDriverFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAFlightDriverUnderADriverManagerSaysWhatToUse(t *testing.T) {
+	d := &stubborn{t: t, getInfo: driverNamed("ADBC Flight SQL Driver - Go", nil), noPartitions: true}
+	_, err := OpenGeneric(t.Context(), d, GenericConfig{})
+	require.Equal(t, backend.FaultUnsupported, backend.FaultIn(err))
+	require.ErrorContains(t, err, "adbcpool.Open")
 }
 
 // A value of such a batch would panic in whoever reads it: the flattening of a driver's

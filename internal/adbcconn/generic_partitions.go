@@ -26,10 +26,20 @@ func (c *GenericConn) runQuery(ctx context.Context, stmt adbc.Statement, call ba
 		return reader, err
 	}
 	schema, parts, _, err := stmt.ExecutePartitions(ctx)
+	if e, ok := adbcError(err); ok && e.Code == adbc.StatusNotImplemented {
+		if _, servers := statusOf(e); !servers {
+			return nil, errNoPartitions
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &partitionedRows{ctx: ctx, cn: c.cn, headers: call.Headers, schema: schema, left: parts.PartitionIDs}, nil
+}
+
+var errNoPartitions = adbc.Error{
+	Code: adbc.StatusNotImplemented,
+	Msg:  "this Flight SQL driver does not tell the endpoints of a result, as under ADBC's driver manager: use adbcpool.Open, or the driver in Go",
 }
 
 // partitionedRows are the rows of a result whose partitions are read one after the other.
