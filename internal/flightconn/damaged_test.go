@@ -12,6 +12,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/rowscan"
 )
 
 // dictionaryStreams are a schema, dictionaries, additions to them and batches, plain and
@@ -145,6 +147,40 @@ func TestADecimalHasAsManyDigitsAsItsValues(t *testing.T) {
 			require.NoError(t, err, c.kind)
 		} else {
 			require.ErrorContains(t, err, "digits", c.kind)
+		}
+	}
+}
+
+// TestATypeWithoutValuesMayBeStoredAsNull, as arrow.opaque is for a type of which there is
+// nothing: the number of its nulls is that of its rows, and there is no bitmap. Whatever number is
+// told, it is that.
+func TestATypeWithoutValuesMayBeStoredAsNull(t *testing.T) {
+	late := &lateType{arrow.ExtensionBase{Storage: arrow.Null}}
+	require.NoError(t, arrow.RegisterExtensionType(late))
+	defer func() { require.NoError(t, arrow.UnregisterExtensionType("flightpool.late")) }()
+	column := array.NewExtensionArrayWithStorage(late, array.NewNull(3))
+	within, err := array.NewStructArray([]arrow.Array{column}, []string{"m"})
+	require.NoError(t, err)
+	schema := arrow.NewSchema([]arrow.Field{{Name: "l", Type: late, Nullable: true}, {Name: "s", Type: within.DataType(), Nullable: true}}, nil)
+	batch := array.NewRecordBatch(schema, []arrow.Array{column, within}, 3)
+	for _, opts := range [][]ipc.Option{nil, {ipc.WithLZ4()}} {
+		for _, nulls := range []int64{3, 0, -1, 1 << 40} {
+			messages := send(t, batch, opts...)
+			header := messages[1].GetDataHeader()
+			size, err := verifyMessage(header, messages[1].GetDataBody(), 1<<24)
+			require.NoError(t, err)
+			binary.LittleEndian.PutUint64(header[size.record.nodesAt+8:], uint64(nulls))
+			e := &Endpoint{cfg: Config{Allocator: memory.DefaultAllocator, MaxMessage: 1 << 20}}
+			rd, err := openReader(t.Context(), scriptedRows(messages), nil, e, nil)
+			require.NoError(t, err)
+			read, err := rd.next()
+			require.NoError(t, err)
+			require.Equal(t, 3, read.Column(0).NullN())
+			for row := range 3 {
+				require.Nil(t, rowscan.Value(read.Column(0), row))
+				require.Equal(t, map[string]any{"m": nil}, rowscan.Value(read.Column(1), row))
+			}
+			rd.release()
 		}
 	}
 }

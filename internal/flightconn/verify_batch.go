@@ -158,11 +158,15 @@ func (v *Validator) column(field arrow.Field, data arrow.ArrayData, rows int64) 
 // array checks an array of type t, down to its children and dictionary. Types
 // that are not known here are refused: what they are made of cannot be checked.
 func (v *Validator) array(d arrow.ArrayData, t arrow.DataType) error {
+	if e, ok := t.(arrow.ExtensionType); ok {
+		return v.array(d, e.StorageType())
+	}
 	end := d.Offset() + d.Len()
 	if d.Len() < 0 || d.Offset() < 0 || end < 0 {
 		return fmt.Errorf("%d rows from %d", d.Len(), d.Offset())
 	}
 	if _, null := t.(*arrow.NullType); null {
+		setNulls(d, d.Len())
 		return nil
 	}
 	bitmap := bytesOf(d, 0)
@@ -173,8 +177,6 @@ func (v *Validator) array(d arrow.ArrayData, t arrow.DataType) error {
 		return err
 	}
 	switch t := t.(type) {
-	case arrow.ExtensionType:
-		return v.array(d, t.StorageType())
 	case *arrow.DictionaryType:
 		return v.dictionary(d, t)
 	case *arrow.RunEndEncodedType:
@@ -220,9 +222,17 @@ func checkNulls(d arrow.ArrayData, bitmap []byte) error {
 	case n > d.Len(), n > 0 && len(bitmap) == 0:
 		return fmt.Errorf("%d nulls in %d rows and a validity of %d bytes", n, d.Len(), len(bitmap))
 	case n < 0 && len(bitmap) == 0:
-		d.(*array.Data).SetNullN(0) //nolint:forcetypeassert // there is no other
+		setNulls(d, 0)
 	}
 	return nil
+}
+
+// setNulls sets how many nulls there are. A dictionary that was found to have so many may be
+// read meanwhile.
+func setNulls(d arrow.ArrayData, n int) {
+	if d.NullN() != n {
+		d.(*array.Data).SetNullN(n) //nolint:forcetypeassert // there is no other
+	}
 }
 
 // checkDigits refuses a decimal whose type has more digits than its values can have. A text
