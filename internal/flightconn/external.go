@@ -230,6 +230,9 @@ func (f *TicketStream) learnSchema(header []byte, size messageSize) (err error) 
 	if f.check.known, err = f.call.call.conn.endpoint.schemas.decode(header, size.schemaBytes); err != nil {
 		return malformed("schema: %w", err)
 	}
+	if err := f.check.known.unreadable; err != nil { // the driver reads by Arrow's reader
+		return malformed("schema: %w", err)
+	}
 	if NestedDictionaries(f.check.known.schema) {
 		if f.call.call.mayChange { // it has been made
 			return ErrNestedDictionaries

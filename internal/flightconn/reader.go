@@ -99,8 +99,12 @@ func schemaOf(m *messageReader, known *schemaCache) (*knownSchema, error) {
 }
 
 // useArrowsReader has Arrow's reader read what is left of the stream. It is told the
-// schema once more. An error means that it does not take a schema that it took before.
+// schema once more. An error means that it does not take a schema that it took before, or
+// would make other values of what comes.
 func (rd *reader) useArrowsReader() (err error) {
+	if err := rd.known.unreadable; err != nil {
+		return malformed("schema: %w", err)
+	}
 	rd.mem = newBatchMemory(rd.allocator, rd.messages.maxInflated)
 	source := &arrowSource{messageReader: rd.messages, schema: &schemaMessage{header: rd.known.header}}
 	if rd.arrow, err = ipc.NewReaderFromMessageReader(source, ipc.WithAllocator(rd.mem)); err != nil {

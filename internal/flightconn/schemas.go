@@ -21,6 +21,8 @@ type knownSchema struct {
 	// dictionaries, and numbers are as this machine has them.
 	plain bool
 
+	unreadable error // why Arrow's reader must not read its batches
+
 	dictionaries int // how deep they are nested: 0 where there are none
 
 	// views are how many arrays of views a batch has, and dictionaryViews how many the
@@ -123,6 +125,7 @@ func decodeSchemaMessage(header []byte) (*knownSchema, error) {
 		s.dictionaries = max(s.dictionaries, dictionariesIn(f.Type))
 	}
 	s.plain = s.schema.IsNativeEndian() && s.dictionaries == 0
+	s.unreadable = unreadable(s.schema)
 	s.schema = s.schema.WithEndianness(endian.NativeEndian)
 	return s, nil
 }
