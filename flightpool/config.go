@@ -130,7 +130,9 @@ type Config struct {
 
 	// MaxMessage is the largest message received, in bytes (64 MiB). Compressed
 	// buffers of one may become 16 times that, and the dictionaries of one
-	// stream take as much. Of a result with many endpoints 41 batches are held at
+	// stream take as much, and so may one value, such as a list, once nothing in it is
+	// shared: NULLs and run-ends take no room in a message, and dictionaries and list views
+	// name one thing again and again. Of a result with many endpoints 41 batches are held at
 	// most, 5 of each of 8 endpoints and the caller's, and 64 MiB beside the
 	// caller's and the next.
 	MaxMessage int

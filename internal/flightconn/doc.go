@@ -59,7 +59,7 @@
 //
 // Everything that a server sends is checked: message headers before anything is made
 // of them, against exhausting memory or stack, and arrays, against
-// offsets out of bounds (Validator). No answer makes this
+// offsets out of bounds, and values that a few bytes make endless (Validator). No answer makes this
 // package, or the reading of a value, panic or hang; but for what extension types of
 // Arrow's or of the program's, once registered, make of a value's text.
 //
@@ -110,7 +110,7 @@
 //	reader.go, decode.go, batchmem.go  batches of them, here and by Arrow's reader
 //	external.go, locations.go, location_addr.go  clients of other servers
 //	verify.go, verify_batch.go, zstd.go  message headers; batches, before and after they are made
-//	validate.go, validate_layout.go   arrays that are made of others; offsets and indices
+//	validate.go, validate_layout.go, unfold.go   arrays that are made of others; offsets and indices; what one value may become
 //	update.go, encode.go       DoPut; FlightData from Arrow
 //	compact.go, putmessage.go  slices that Arrow cannot encode; FlightData as it is sent
 //	checkrequest.go            what is refused before it is sent

@@ -52,6 +52,7 @@ func openReader(ctx context.Context, from rowSource, ticket []byte, e *Endpoint,
 	}
 	recv := func(m *dataMessage) error { return stream.RecvMsg(m) }
 	rd := &reader{from: from, allocator: e.cfg.Allocator, messages: &messageReader{recv: recv, messageCheck: messageCheck{maxInflated: e.cfg.maxInflated()}, reserve: reserve}}
+	rd.validator.maxValue = e.cfg.maxInflated()
 	if rd.known, err = schemaOf(rd.messages, &e.schemas); err != nil {
 		rd.messages.release()
 		return nil, err
@@ -180,7 +181,7 @@ func (rd *reader) read() (arrow.RecordBatch, error) {
 	}
 	batch := rd.arrow.RecordBatch()
 	if rd.known.dictionaries > 1 {
-		rd.validator = Validator{} // Arrow's reader has changed dictionaries that were found valid
+		rd.validator.dictionaries = nil // Arrow's reader has changed dictionaries that were found valid
 	}
 	if err := rd.validator.Check(batch); err != nil || rd.known.dictionaries == 0 {
 		return batch, err

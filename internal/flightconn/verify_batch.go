@@ -124,6 +124,8 @@ type Validator struct {
 	// dictionaries were found valid; most batches share theirs with the one
 	// before.
 	dictionaries map[arrow.ArrayData]struct{}
+
+	maxValue int64 // bytes that one value may become (checkUnfolded); 0: those of Config.MaxMessage's default
 }
 
 // Check returns what is wrong with batch, as a malformed reply.
@@ -149,7 +151,11 @@ func (v *Validator) column(field arrow.Field, data arrow.ArrayData, rows int64) 
 	if int64(data.Len()) != rows {
 		return fmt.Errorf("column %q has %d rows of %d", field.Name, data.Len(), rows)
 	}
-	if err := v.array(data, data.DataType()); err != nil {
+	err := v.array(data, data.DataType())
+	if err == nil {
+		err = checkUnfolded(data, data.DataType(), cmp.Or(v.maxValue, maxInflationFactor*DefaultMaxMessage))
+	}
+	if err != nil {
 		return fmt.Errorf("column %q: %w", field.Name, err)
 	}
 	return nil
