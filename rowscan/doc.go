@@ -34,7 +34,7 @@
 // # Files
 //
 //	rows.go, fields.go       plans and the loop over rows; which fields a struct has
-//	set.go, set_nested.go, set_text.go   values into Go types
+//	set.go, set_duration.go, set_nested.go, set_text.go   values into Go types
 //	direct.go, texts.go      values of common types, without reflection; texts
 //	value.go                 what a value is, of any array
 //	column.go                values of one column as any, for many rows

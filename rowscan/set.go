@@ -8,8 +8,6 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/apache/arrow-go/v18/arrow/array"
-
 	"github.com/flightpool/flightpool/internal/structfields"
 )
 
@@ -247,24 +245,6 @@ func setTime(dst reflect.Value, v value) error {
 	default:
 		return v.typeMismatch(timeType, "")
 	}
-}
-
-// setDuration takes durations and times of day, intervals that are nanoseconds
-// alone, and integers as nanoseconds, which is how database/sql stores a
-// time.Duration.
-func setDuration(dst reflect.Value, v value) error {
-	if v.kind == durationKind {
-		dst.SetInt(v.int())
-		return nil
-	}
-	if i, ok := v.col.(*array.MonthDayNanoInterval); ok && v.kind == textOnlyKind {
-		if at := i.Value(v.row); at.Months == 0 && at.Days == 0 {
-			dst.SetInt(at.Nanoseconds)
-			return nil
-		}
-		return v.typeMismatch(durationType, "months and days have no fixed length")
-	}
-	return setInt(dst, v) // nanoseconds
 }
 
 // setDecimal takes decimals with their scale, integers, and texts that are

@@ -332,6 +332,18 @@ func TestIntervalsOfFixedLengthAreDurations(t *testing.T) {
 	require.Equal(t, 90*time.Second, oneRow[time.Duration](t, interval(0, 0, 90e9)))
 	refused[time.Duration](t, "months and days have no fixed length", interval(0, 1, 90e9))
 	refused[time.Duration](t, "months and days have no fixed length", interval(1, 0, 0))
+
+	dayTime := func(days, milliseconds int32) arrow.Array {
+		b := array.NewDayTimeIntervalBuilder(memory.DefaultAllocator)
+		b.Append(arrow.DayTimeInterval{Days: days, Milliseconds: milliseconds})
+		return b.NewArray()
+	}
+	require.Equal(t, -90*time.Second, oneRow[time.Duration](t, dayTime(0, -90e3)))
+	require.Equal(t, math.MaxInt32*time.Millisecond, oneRow[time.Duration](t, dayTime(0, math.MaxInt32)))
+	refused[time.Duration](t, "months and days have no fixed length", dayTime(1, 0))
+	months := array.NewMonthIntervalBuilder(memory.DefaultAllocator)
+	months.AppendValues([]arrow.MonthInterval{1}, nil)
+	refused[time.Duration](t, "months and days have no fixed length", months.NewArray())
 }
 
 func TestWhatARowHoldsIsNotLeftToTheNext(t *testing.T) {

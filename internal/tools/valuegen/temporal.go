@@ -68,7 +68,7 @@ func (g Gen) spans(n int) (arrow.Array, []any) {
 		case *array.MonthIntervalBuilder:
 			b.Append(arrow.MonthInterval(v))
 		case *array.DayTimeIntervalBuilder:
-			b.Append(arrow.DayTimeInterval{Days: int32(v), Milliseconds: 7})
+			b.Append(arrow.DayTimeInterval{Days: int32(v) | 1, Milliseconds: 7})
 		default:
 			b.(*array.MonthDayNanoIntervalBuilder).Append(arrow.MonthDayNanoInterval{Months: 1, Days: 2, Nanoseconds: v})
 		}
