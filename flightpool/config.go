@@ -35,7 +35,7 @@ type Config struct {
 	LifetimeJitter time.Duration // spread added to MaxLifetime (5m, at most MaxLifetime/12; negative: none)
 	GuardWindow    time.Duration // a connection this close to its end is not lent (10s, at most MaxLifetime/12)
 
-	DefaultQueryTimeout time.Duration // for calls without a Timeout of their own (none)
+	DefaultQueryTimeout time.Duration // for calls without a Timeout of their own (none); a rollback has CloseTimeout at least
 	DisableRetry        bool          // repeat nothing, whatever QueryOptions say
 
 	HealthCheck HealthCheck

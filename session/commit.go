@@ -107,9 +107,10 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 // transaction went with the session, and with it what such a server knew of having left
 // it; see Commit for what may be stored all the same. In a handle without a transaction it
 // fails with ErrNoTx, which a deferred Rollback after Commit may ignore. After a Commit that
-// answered ErrTxAborted there is nothing to undo, and it answers nil.
+// answered ErrTxAborted there is nothing to undo, and it answers nil. DefaultQueryTimeout does
+// not hold for it where CloseTimeout is longer.
 func (s *SessionHandle) Rollback(ctx context.Context) error {
-	return s.rollbackCall(ctx, QueryOptions{})
+	return s.rollbackCall(ctx, QueryOptions{Timeout: s.rollbackTimeout()})
 }
 
 func (s *SessionHandle) rollbackCall(ctx context.Context, opts QueryOptions) error {

@@ -49,6 +49,15 @@ func (s *SessionHandle) awaitTurn(ctx context.Context, c *call, opts *QueryOptio
 	}
 }
 
+// rollbackTimeout is that of a Rollback: what is due to all calls, but CloseTimeout at least. The statement before it may be
+// what has taken all of the time of a call, and is being stopped.
+func (s *SessionHandle) rollbackTimeout() time.Duration {
+	if s.policy.QueryTimeout <= 0 {
+		return -1
+	}
+	return max(s.policy.QueryTimeout, s.policy.closeTimeout())
+}
+
 // lateError is the error of a call whose time was over, as ended says, before its turn came.
 func (s *SessionHandle) lateError(op string, ended error) error {
 	return &backend.Error{Op: op, Stage: backend.StageAcquire, Fault: backend.FaultContext, Target: s.policy.Target, Unsent: true,

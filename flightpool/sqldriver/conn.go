@@ -49,7 +49,7 @@ func (c *conn) beginCall(ctx context.Context, op string) error {
 		return c.toDriverError(err)
 	}
 	for i, q := range c.toClose {
-		if err := containError(op, func() error { return q.Close(ctx) }); errors.Is(err, backend.ErrBusy) || ctx.Err() != nil {
+		if err := containError(op, func() error { return q.Close(ctx) }); errors.Is(err, backend.ErrBusy) || driverapi.EndedByContext(err) || ctx.Err() != nil {
 			c.toClose = c.toClose[i:] // what fails now is the call's to find out
 			return nil
 		}
