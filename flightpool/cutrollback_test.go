@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -32,32 +33,43 @@ func TestACutChangeThatFailsIsRolledBack(t *testing.T) {
 	})
 }
 
-// The ROLLBACK behind a cancel that was confirmed has the time that the chain has, however far the server is.
+// The ROLLBACK behind a cancel has the time that the chain has, however far the server is, whether the server confirms the cancel
+// or has only taken it, as it has an action of its own.
 func TestACutOnAFarServerIsRolledBack(t *testing.T) {
-	for _, rtt := range []time.Duration{10 * ms, 30 * ms, 45 * ms, 55 * ms, 65 * ms, 75 * ms, 85 * ms, 100 * ms} {
-		t.Run(rtt.String(), func(t *testing.T) {
-			p := queueing()
-			p.MaxStatements = 0
-			inBubble(t, p, Config{MaxSize: 1, Auth: BasicAuth("u", "p")}, func(r *rig) {
-				r.exec("CREATE TABLE t (a BIGINT)")
-				for _, on := range []testserver.Point{testserver.OnGetFlightInfo, testserver.OnDoGet, testserver.OnDoPut, testserver.OnEnd, testserver.OnBegin, testserver.OnCancel, testserver.OnPrepare} {
-					r.srv.Faults().Set(testserver.Fault{On: on, Do: testserver.Delay(rtt)})
-				}
-				s := r.session()
-				require.NoError(r, s.BeginTransaction(r.Context()))
-				_, err := s.Update(r.Context(), "INSERT INTO t VALUES (1)")
-				require.NoError(r, err)
-				cut, stop := context.WithTimeout(r.Context(), time.Second)
-				defer stop()
-				_, err = firstValue(cut, s, "SELECT sleep('1h')")
-				require.ErrorIs(r, err, context.DeadlineExceeded)
-				err = s.Rollback(r.Context())
-				_ = s.Close()
-				r.srv.Faults().Clear()
-				require.Equal(r, "0", r.value(r.pool, "SELECT count(*) FROM t"))
-				require.NoError(r, err)
+	confirms, takes := queueing(), queueing()
+	confirms.MaxStatements, takes.MaxStatements = 0, 0
+	takes.CancelActions = []string{"Stop"}
+	takes.Refuse = map[string]codes.Code{"CancelFlightInfo": codes.Unimplemented, "CancelQuery": codes.Unimplemented}
+	for _, rtt := range []time.Duration{10 * ms, 30 * ms, 45 * ms, 55 * ms, 65 * ms, 75 * ms, 85 * ms, 100 * ms, 130 * ms} {
+		for what, p := range map[string]testserver.Profile{"confirmed": confirms, "taken": takes} {
+			t.Run(what+" "+rtt.String(), func(t *testing.T) {
+				inBubble(t, p, Config{MaxSize: 1, Auth: BasicAuth("u", "p"), Cancel: CancelPolicy{Actions: p.CancelActions}}, func(r *rig) {
+					r.exec("CREATE TABLE t (a BIGINT)")
+					if what == "taken" { // which counts where sessions are known to run one statement at a time
+						for range 5 {
+							r.cancelled(r.pool, "SELECT sleep('2s')", 100*ms)
+							time.Sleep(time.Minute)
+						}
+					}
+					for _, on := range []testserver.Point{testserver.OnGetFlightInfo, testserver.OnDoGet, testserver.OnDoPut, testserver.OnEnd, testserver.OnBegin, testserver.OnCancel, "Stop", testserver.OnPrepare} {
+						r.srv.Faults().Set(testserver.Fault{On: on, Do: testserver.Delay(rtt)})
+					}
+					s := r.session()
+					require.NoError(r, s.BeginTransaction(r.Context()))
+					_, err := s.Update(r.Context(), "INSERT INTO t VALUES (1)")
+					require.NoError(r, err)
+					cut, stop := context.WithTimeout(r.Context(), time.Second)
+					defer stop()
+					_, err = firstValue(cut, s, "SELECT sleep('1h')")
+					require.ErrorIs(r, err, context.DeadlineExceeded)
+					err = s.Rollback(r.Context())
+					_ = s.Close()
+					r.srv.Faults().Clear()
+					require.Equal(r, "0", r.value(r.pool, "SELECT count(*) FROM t"))
+					require.NoError(r, err)
+				})
 			})
-		})
+		}
 	}
 }
 

@@ -142,6 +142,9 @@ func (st *cancellation) chain() cancel.Chain {
 // about to stop the statement. An unanswered request makes the whole report unsafe: it
 // may reach the server later, and stop a statement of the next borrower. Even after
 // "cancelled" a probe has to show that the session is free.
+//
+// A rollback that has to be answered has toAnswer, however far the server is, and is sent once the session has answered
+// where the server has only taken the request: so the next request need not wait for so long.
 func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step, toAnswer time.Duration) (cancel.Outcome, error) {
 	requestCtx, stop := context.WithTimeout(ctx, request.Timeout)
 	defer stop()
@@ -156,11 +159,12 @@ func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step, 
 		case out == cancel.Failed && err != nil && requestCtx.Err() != nil:
 			return cancel.Unanswered, err
 		case out == cancel.Confirmed, out == cancel.Requested && st.serial:
-			limit := st.s.policy.grace()
-			if out == cancel.Confirmed {
-				limit = toAnswer
+			if out == cancel.Requested && toAnswer > st.s.policy.grace() && !st.mayGoOn() {
+				if err := st.comeToTurn(ctx, st.s.policy.grace()); err != nil {
+					return cancel.Requested, err
+				}
 			}
-			probeCtx, stop := context.WithTimeout(ctx, limit)
+			probeCtx, stop := context.WithTimeout(ctx, toAnswer)
 			defer stop()
 			return st.probe(probeCtx)
 		case out != cancel.Requested:

@@ -441,3 +441,33 @@ func TestOnlyTheValueOfAProbeIsReplaced(t *testing.T) {
 		require.Empty(t, want)
 	}
 }
+
+// A server that has taken a request to cancel, and goes on with the statement, is asked in another way, although the answer to the
+// ROLLBACK has all the time that there is.
+func TestARequestThatWasTakenAndDoesNotHelpIsFollowedByTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &fakeConn{ignoresCancel: true, forgives: true}
+		conn.steps = func(*backend.Operation) []cancel.Step {
+			return []cancel.Step{
+				{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) { return cancel.Requested, nil }},
+				{Name: "Stop", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
+					conn.mu.Lock()
+					defer conn.mu.Unlock()
+					conn.freeAt = time.Now()
+					return cancel.Requested, nil
+				}},
+			}
+		}
+		r := newRig(t, conn)
+		must(t, r.handle.BeginTransaction(t.Context()))
+		_, err := r.handle.Update(t.Context(), "UPDATE 1")
+		must(t, err)
+		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+		defer stop()
+		_, err = r.handle.Update(ctx, "UPDATE SLOW 1h")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		must(t, r.handle.Rollback(t.Context()))
+		must(t, r.handle.Close())
+		r.reused()
+	})
+}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"time"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/eof"
@@ -46,10 +47,9 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 		st.keepTx, st.refusal = false, err
 	}
 	if st.hasCancel && s.acceptsUnknownTx() && !st.inTurn && !st.call.hasResult() {
-		if err := s.runProbeInTx(ctx, st.tx.id); err != nil && !backend.FaultIn(err).KeepsConn() {
+		if err := st.comeToTurn(ctx, s.policy.budget()); err != nil {
 			return err
 		}
-		st.inTurn = true
 	}
 	err := s.sendRollback(ctx, st.tx)
 	switch {
@@ -63,6 +63,20 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// comeToTurn waits, up to limit, for the answer to a statement that is sent behind the call's, in its transaction, unless there was one.
+func (st *cancellation) comeToTurn(ctx context.Context, limit time.Duration) error {
+	if st.inTurn || st.rolledBack {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	if err := st.s.runProbeInTx(ctx, st.tx.id); err != nil && !backend.FaultIn(err).KeepsConn() {
+		return err
+	}
+	st.inTurn = true
+	return nil
 }
 
 // runProbe runs the probe query to its end, outside of transactions. nil says that the
