@@ -107,11 +107,17 @@ func (s *statement) unprepare(ctx context.Context) error {
 	return s.conn.closePrepared(ctx, q)
 }
 
-// unprepareWithoutContext is unprepare for calls that have no context.
+// unprepareWithoutContext is unprepare for calls that have no context. They have the time of one of their own, whatever that of
+// the pool's calls is: the execution before, which may be being stopped, may have taken all of that.
 func (s *statement) unprepareWithoutContext() error {
 	ctx, stop := driverapi.OwnContext(s.conn.baseCtx)
 	defer stop()
-	return s.unprepare(ctx)
+	q := s.prepared
+	err := s.unprepare(ctx)
+	for q != nil && driverapi.EndedByContext(err) && ctx.Err() == nil {
+		err = s.conn.closePrepared(ctx, q)
+	}
+	return err
 }
 
 // begin checks the statement before an execution and ends the result of the
