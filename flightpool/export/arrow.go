@@ -20,6 +20,7 @@ type arrowWriter struct {
 	schema *arrow.Schema
 	writer *ipc.Writer
 	last   []arrow.Array // the dictionaries of the batch before, owned
+	begun  bool          // something was written, or is to be
 }
 
 func newArrow(w io.Writer, schema *arrow.Schema) (*arrowWriter, error) {
@@ -38,6 +39,11 @@ func (a *arrowWriter) begin() {
 }
 
 func (a *arrowWriter) Write(batch arrow.RecordBatch) (err error) {
+	defer func() {
+		if err != nil {
+			_ = a.release() // err says more
+		}
+	}()
 	defer contain("as Arrow", &err)
 	var own []arrow.Array
 	for _, column := range batch.Columns() {
@@ -56,16 +62,26 @@ func (a *arrowWriter) Write(batch arrow.RecordBatch) (err error) {
 			break
 		}
 	}
+	a.begun = true
 	return a.writer.Write(batch)
 }
 
 func (a *arrowWriter) Close() error {
-	release(a.last)
-	a.last = nil
-	if err := a.writer.Close(); err != nil {
+	a.begun = true // the schema at least
+	if err := a.release(); err != nil {
 		return err
 	}
 	return a.out.end()
+}
+
+// release lets go of the dictionaries, which arrow-go's writer holds until its Close. It does not end what is written.
+func (a *arrowWriter) release() error {
+	release(a.last)
+	a.last = nil
+	if !a.begun {
+		return nil
+	}
+	return a.writer.Close()
 }
 
 func release(arrays []arrow.Array) {

@@ -33,6 +33,9 @@ func Write(w io.Writer, rows array.RecordReader, f Format) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if held, ok := out.(*arrowWriter); ok {
+		defer func() { _ = held.release() }() // also without Close
+	}
 	var n int64
 	for rows.Next() {
 		batch := rows.RecordBatch()
