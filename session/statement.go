@@ -197,6 +197,9 @@ func (s *SessionHandle) checkStatement(c *call, script sqlscan.Script) error {
 	if verb := script.TxControl(); verb != "" {
 		return usageError(fmt.Errorf("%s as SQL text is not taken, since the session must know of its transactions: use InTx or BeginTx of the pool, or BeginTransaction, Commit, Rollback and the savepoint calls of a session (with database/sql: BeginTx, Tx.Commit and Tx.Rollback)", verb))
 	}
+	if name := script.SettingRunAlone(); name != "" {
+		return usageError(fmt.Errorf("SET %s is a text of its own: GizmoSQL sets it, and confirms what stands behind it without running that", name))
+	}
 	if s.stateless && script.PlainRead() {
 		return nil // a session of one call has no state to ask for, and is given none
 	}

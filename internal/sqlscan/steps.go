@@ -1,6 +1,9 @@
 package sqlscan
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // MayLeaveTx reports whether a server that is cut between the statements as which it runs one of the text may
 // have left a transaction of its own open. DuckDB begins none for a PIVOT whose rows are asked for, and one where it
@@ -23,6 +26,20 @@ func (s Script) MayLeaveTxWhenPrepared() bool {
 // whose rows are then those of its first execution, and which executes it no more.
 func (s Script) RunsWhenPrepared() bool {
 	return s.MayLeaveTxWhenPrepared() || slices.Contains(s.Effects(), Effect{Kind: EffectPivotType})
+}
+
+// SettingRunAlone is the setting of GizmoSQL's own that a text of several statements begins with: of such a text that server
+// sets it, and confirms what stands behind without running it. Empty of any other text.
+func (s Script) SettingRunAlone() string {
+	if len(s.Statements) < 2 {
+		return ""
+	}
+	for _, e := range s.Statements[0].Effects {
+		if (e.Kind == EffectSetting || e.Kind == EffectSessionSetting) && strings.HasPrefix(e.Key(), "gizmosql.") {
+			return e.Name
+		}
+	}
+	return ""
 }
 
 func (st Statement) mayRunOthers() bool {
