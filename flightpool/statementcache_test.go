@@ -298,3 +298,31 @@ func TestWhatThePoolAltersIsPreparedAgain(t *testing.T) {
 		})
 	}
 }
+
+// So is a read of a PreparedQuery, once; a change is not, which some servers would run then.
+func TestAPreparedReadIsPreparedAgainBehindWhatThePoolAlters(t *testing.T) {
+	keeping(t, testserver.Strict(), func(r *rig, prepared func() int) {
+		require.NoError(r, r.pool.Resize(2))
+		s := r.session()
+		read, err := s.PrepareQuery(r.Context(), ofTable)
+		require.NoError(r, err)
+		change, err := s.PrepareQuery(r.Context(), "INSERT INTO t VALUES (?)")
+		require.NoError(r, err)
+		for _, alter := range []string{"SELECT 1", "CREATE TABLE v (a BIGINT)", "SELECT 1", "DROP TABLE v"} {
+			require.NoError(r, drained(r.pool.Execute(r.Context(), alter)))
+			for range 2 { // by the second change the session's proof is prepared
+				_, err = change.Update(r.Context(), 7)
+				require.NoError(r, err)
+			}
+			before, more := prepared(), map[bool]int{true: 1}[alter != "SELECT 1"]
+			for range 2 {
+				require.NoError(r, drained(read.Query(r.Context(), 1)))
+				_, err = change.Update(r.Context(), 7)
+				require.NoError(r, err)
+			}
+			require.Equal(r, before+more, prepared(), alter)
+		}
+		require.NoError(r, s.Close())
+		require.Zero(r, r.openOnServer())
+	})
+}

@@ -179,3 +179,6 @@ func (s *SessionHandle) holdObjects(script sqlscan.Script) {
 	s.holdSetting(changed, key)
 	changed.objects.Add(1)
 }
+
+// objectsChanged counts such texts, of all sessions of the pool.
+func (s *SessionHandle) objectsChanged() uint64 { return s.policy.allChangedSettings().objects.Load() }

@@ -201,7 +201,7 @@ func (s *SessionHandle) queryKept(ctx context.Context, c *call, sql string, para
 		}
 		forgotten = !errors.Is(err, errOtherObjects)
 	}
-	st := &keptStatement{sql: sql, objects: s.policy.allChangedSettings().objects.Load()}
+	st := &keptStatement{sql: sql, objects: s.objectsChanged()}
 	st.holds, st.settled = s.policy.allChangedSettings().asTheyWere()
 	stmt, err := s.conn.Prepare(ctx, sql, c.backendCall)
 	if err != nil {
@@ -229,7 +229,7 @@ func mayPrepareAgain(err error) bool {
 
 // queryBy executes st, which is kept after the call if all goes well.
 func (c *call) queryBy(ctx context.Context, st *keptStatement, params parameters) (stream backend.Stream, err error) {
-	if st.objects != c.s.policy.allChangedSettings().objects.Load() && st.lastUse > 0 {
+	if st.objects != c.s.objectsChanged() && st.lastUse > 0 {
 		return nil, errOtherObjects
 	}
 	err = params.bindTo(st.stmt, func(rows arrow.RecordBatch) error {

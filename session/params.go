@@ -104,12 +104,13 @@ func unsent(err error) bool {
 func (q *PreparedQuery) prepareAgain(ctx context.Context, c *call, before backend.Prepared) (backend.Prepared, error) {
 	preparing := c.backendCall
 	preparing.Headers = q.headers
+	objects := q.s.objectsChanged()
 	stmt, err := q.s.prepare(ctx, q.sql, nil, preparing)
 	if err != nil {
 		return nil, err
 	}
 	q.s.mu.Lock()
-	q.stmt, q.tx, q.failedRows = stmt, c.backendCall.Tx, false
+	q.stmt, q.tx, q.failedRows, q.objects = stmt, c.backendCall.Tx, false, objects
 	q.s.mu.Unlock()
 	if handle := handleOf(before); handle != "" && handle == handleOf(stmt) {
 		return stmt, nil
@@ -124,7 +125,8 @@ func (q *PreparedQuery) prepareAgain(ctx context.Context, c *call, before backen
 }
 
 // mustPrepareAgain reports whether the statement has to be prepared again for the call, which is of another transaction, in
-// doubt too, or behind an execution whose rows have failed.
+// doubt too, or behind an execution whose rows have failed, or a read behind a change of what it may name: GizmoSQL gives its
+// rows by the columns of then.
 //
 // INVARIANT: no execution has rows of one before. Arrow's server in Java keeps those of one that it has failed to bind, up
 // to the one that it could not, and executes them with the next. DuckDB's driver in Java (DazzleDuck) closes a statement
@@ -135,7 +137,8 @@ func (q *PreparedQuery) mustPrepareAgain(c *call) bool {
 	stmt, failedRows := q.stmt, q.failedRows
 	q.s.mu.Unlock()
 	_, named := stmt.(backend.HandleTeller)
-	return failedRows || named && q.tx != c.backendCall.Tx && !q.s.confirmsUnknownTx()
+	otherObjects := q.script.PlainRead() && !q.goesAsText() && q.objects != q.s.objectsChanged()
+	return failedRows || otherObjects || named && q.tx != c.backendCall.Tx && !q.s.confirmsUnknownTx()
 }
 
 // retainParams holds the parameters until the call has ended, which may be after the

@@ -17,22 +17,22 @@ import (
 // goroutine at a time, and lives until Close or the handle's. Where it is executed in
 // another transaction than it was prepared in, or outside of any, it is prepared again
 // for that, unless the server goes by its session alone, and behind an execution with several rows of parameters that has
-// failed, or with one where it returns no rows. A text that servers run while they prepare it is sent anew by each execution instead: a PIVOT by the
-// values in the data, and what else DuckDB makes several statements of.
+// failed, or with one where it returns no rows, and a read once a session of the pool has made, altered or dropped something. A text that servers run
+// while they prepare it is sent anew by each execution instead: a PIVOT by the values in the data, and what else DuckDB makes several statements of.
 //
 // It is on record in the handle's prepared, guarded by the handle's lock as is stmt, until its
-// Close or that of the handle; what is not there any more is closed. bound and tx belong to the
+// Close or that of the handle; what is not there any more is closed. bound, tx and objects belong to the
 // call that has the handle. The other fields do not change.
 type PreparedQuery struct {
 	s       *SessionHandle
 	stmt    backend.Prepared
 	tx      backend.TxID // in which stmt was prepared
+	objects uint64       // changes of objects before that
 	sql     string
 	script  sqlscan.Script
 	route   Route
 	headers metadata.MD // of the preparing
 	bound   bool        // parameters were sent, which the server may have kept
-
 	// failedRows says that an execution has failed behind which it is prepared again. The handle's lock guards it.
 	failedRows bool
 }
@@ -71,7 +71,7 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 	c.requireSingleExecution(opts.Route, script) // but on some servers it does
 	// A failure is taken for one that has left nothing. Where the answer leaves that
 	// open, what it may have left can be seen by nobody and ends with the connection.
-	q := &PreparedQuery{s: s, sql: sql, script: script, route: opts.Route, headers: c.backendCall.Headers}
+	q := &PreparedQuery{s: s, sql: sql, script: script, route: opts.Route, headers: c.backendCall.Headers, objects: s.objectsChanged()}
 	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) {
 		if script.RunsWhenPrepared() {
 			return asText{s.conn, sql}, nil
