@@ -50,7 +50,8 @@ func Write(w io.Writer, rows array.RecordReader, f Format) (int64, error) {
 	return n, out.Close()
 }
 
-// A Writer writes batches that come one by one. It keeps none of them behind Write.
+// A Writer writes batches that come one by one. It keeps none of them behind Write, but for the dictionaries of the last one
+// as Arrow, up to Close or an error.
 type Writer interface {
 	Write(batch arrow.RecordBatch) error
 	// Close writes what is left. It does not close the io.Writer, and is not called after an error.
