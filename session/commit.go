@@ -258,7 +258,8 @@ func (s *SessionHandle) changeUnderWay() bool {
 // knew of having left the transaction: where something may be stored, the error is not that of
 // what was not sent, which could be repeated, and with it the whole transaction.
 func (s *SessionHandle) unlessStored(tx transaction, err error) error {
-	if errors.Is(err, backend.ErrSessionLost) && s.mayHaveStored(tx) {
+	others := backend.FaultIn(err) == backend.FaultContext && !s.isLost() // in the cause of its context
+	if errors.Is(err, backend.ErrSessionLost) && !others && s.mayHaveStored(tx) {
 		return asSent(err)
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -692,4 +693,24 @@ func TestAPageInPlaceOfAnAnswerAbortsTheTransaction(t *testing.T) {
 			})
 		}
 	}
+}
+
+// In an errgroup the cause of a context may be that another session is lost. This one's transaction is open still.
+func TestTheLossOfAnotherSessionIsNotThisOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{forgives: true})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		_, err := r.handle.Update(t.Context(), "UPDATE 1")
+		must(t, err)
+		ctx, end := context.WithCancelCause(t.Context())
+		end(fmt.Errorf("another call: %w", backend.ErrSessionLost))
+		for _, endTx := range []func(context.Context) error{r.handle.Commit, r.handle.Rollback} {
+			err = endTx(ctx)
+			require.ErrorIs(t, err, context.Canceled)
+			require.True(t, backend.SafeToRetry(err), "nothing was sent: %v", err)
+		}
+		must(t, r.handle.Commit(t.Context()))
+		must(t, r.handle.Close())
+		r.reused()
+	})
 }

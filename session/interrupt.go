@@ -42,6 +42,12 @@ func (s *SessionHandle) markLost(reason error) {
 	}
 }
 
+func (s *SessionHandle) isLost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.lost != nil
+}
+
 // markDiscard has the connection closed when the handle is done with it. The handle
 // goes on meanwhile; the first reason counts.
 func (s *SessionHandle) markDiscard(reason error) {
