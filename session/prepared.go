@@ -19,8 +19,7 @@ import (
 // for that, unless the server goes by its session alone, and behind an execution with several rows of parameters that has
 // failed, or with one where it returns no rows, and a read once a session of the pool has made, altered or dropped something. A text that servers run
 // while they prepare it is sent anew by each execution instead: a PIVOT by the values in the data, and what else DuckDB makes several statements of.
-// Times of Args are sent as what the server has told of the parameters when it was prepared: prepare another where another program has made a
-// column one of dates, or of times, since.
+// Times of Args are sent as what the server told of the parameters then: prepare another where another program has made a column one of dates, or of times, since.
 //
 // It is on record in the handle's prepared, guarded by the handle's lock as is stmt, until its Close or that of the handle; what is not
 // there any more is closed. bound, tx and objects belong to the call that has the handle. The other fields do not change.
