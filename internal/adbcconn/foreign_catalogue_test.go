@@ -68,6 +68,32 @@ func TestTheTypesOfTablesAreNotLeftToAForeignDriver(t *testing.T) {
 	})
 }
 
+// That of PostgreSQL compares the schema with the pattern, and found none.
+func TestPatternsOfACatalogueAreNotLeftToAForeignDriver(t *testing.T) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
+		tree, _, err := array.RecordFromJSON(memory.DefaultAllocator, adbc.GetObjectsSchema, strings.NewReader(`[
+			{"catalog_name": "c", "catalog_db_schemas": [
+				{"db_schema_name": "a_1", "db_schema_tables": [{"table_name": "t_1", "table_type": "t"}, {"table_name": "t21", "table_type": "t"}]},
+				{"db_schema_name": "ab1", "db_schema_tables": [{"table_name": "u", "table_type": "t"}]}, {"db_schema_name": null, "db_schema_tables": []}]}]`))
+		require.NoError(t, err)
+		defer tree.Release()
+		d.malformed = tree
+		ask := func(req backend.MetadataRequest, column int) string {
+			rows, err := c.Metadata(t.Context(), req, backend.Call{})
+			require.NoError(t, err)
+			defer rows.Close()
+			b, err := rows.Next()
+			require.NoError(t, err)
+			return b.Column(column).String()
+		}
+		for pattern, want := range map[string]string{`a%`: `["a_1" "ab1"]`, `a_1`: `["a_1" "ab1"]`, `a\_1`: `["a_1"]`, `b%`: `[]`, `%`: `["a_1" "ab1" ""]`} {
+			require.Equal(t, want, ask(backend.MetadataRequest{Kind: backend.MetadataSchemas, Schema: &pattern}, 1), pattern)
+		}
+		require.Equal(t, `["t_1" "t21"]`, ask(backend.MetadataRequest{Kind: backend.MetadataTables, Schema: ptr(`a\_%`)}, 2))
+		require.Equal(t, `["t_1"]`, ask(backend.MetadataRequest{Kind: backend.MetadataTables, Table: ptr(`t\_1`)}, 2))
+	})
+}
+
 func ptr[T any](v T) *T { return &v }
 
 // A driver that has no headers did without those of a call.

@@ -3,6 +3,7 @@ package adbcconn
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -84,9 +85,12 @@ func (c *stubbornConn) SetOption(_, value string) error {
 	return c.driver.begin
 }
 
-func (c *stubbornConn) GetObjects(_ context.Context, _ adbc.ObjectDepth, _, _, _, _ *string, types []string) (array.RecordReader, error) {
-	if len(types) > 0 {
+func (c *stubbornConn) GetObjects(_ context.Context, _ adbc.ObjectDepth, _, schema, table, _ *string, types []string) (array.RecordReader, error) {
+	switch {
+	case len(types) > 0:
 		panic("a list of types is not ended by the driver manager")
+	case schema != nil && strings.ContainsAny(*schema, `%_\`), table != nil && strings.Contains(*table, `\`):
+		return array.NewRecordReader(c.driver.malformed.Schema(), nil) // to many drivers the schema is a name, and others know no escapes
 	}
 	return array.NewRecordReader(c.driver.malformed.Schema(), []arrow.RecordBatch{c.driver.malformed})
 }

@@ -66,18 +66,9 @@ func (c *GenericConn) catalogue(ctx context.Context, req backend.MetadataRequest
 		}
 		return c.inMemory(reader.Schema(), types)
 	}
-	depth := map[backend.MetadataKind]adbc.ObjectDepth{
-		backend.MetadataCatalogs: adbc.ObjectDepthCatalogs,
-		backend.MetadataSchemas:  adbc.ObjectDepthDBSchemas,
-		backend.MetadataTables:   adbc.ObjectDepthTables,
-	}[req.Kind]
 	flattener := newObjectFlattener(req)
 	defer flattener.Release()
-	types := req.TableTypes
-	if !c.isFlightSQL { // ADBC's driver manager gives drivers a list of them without an end
-		types, flattener.types = nil, types
-	}
-	tree, err := c.cn.GetObjects(ctx, depth, req.Catalog, req.Schema, req.Table, nil, types)
+	tree, err := c.objects(ctx, flattener)
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +82,28 @@ func (c *GenericConn) catalogue(ctx context.Context, req backend.MetadataRequest
 	batch := flattener.NewRecordBatch()
 	defer batch.Release()
 	return c.inMemory(batch.Schema(), []arrow.RecordBatch{batch})
+}
+
+// objects asks for the tree of what f flattens. What drivers do not do alike is left to f: to some the schema
+// is a name, others know no escapes, and ADBC's driver manager gives them a list of types without an end. A
+// Flight SQL driver hands the filters on to its server.
+func (c *GenericConn) objects(ctx context.Context, f *objectFlattener) (array.RecordReader, error) {
+	depth := map[backend.MetadataKind]adbc.ObjectDepth{
+		backend.MetadataCatalogs: adbc.ObjectDepthCatalogs,
+		backend.MetadataSchemas:  adbc.ObjectDepthDBSchemas,
+		backend.MetadataTables:   adbc.ObjectDepthTables,
+	}[f.req.Kind]
+	schema, table, types := f.req.Schema, f.req.Table, f.req.TableTypes
+	if !c.isFlightSQL {
+		if schema != nil && strings.ContainsAny(*schema, `%_\`) {
+			schema, f.schema = nil, schema
+		}
+		if table != nil && strings.Contains(*table, `\`) {
+			table, f.table = nil, table
+		}
+		types, f.types = nil, types
+	}
+	return c.cn.GetObjects(ctx, depth, f.req.Catalog, schema, table, nil, types)
 }
 
 // forEachBatch reads a driver's reader to its end.
@@ -120,8 +133,12 @@ func (c *GenericConn) inMemory(schema *arrow.Schema, batches []arrow.RecordBatch
 // Rows come in the order of the tree. It must be released.
 type objectFlattener struct {
 	*array.RecordBuilder
-	req    backend.MetadataRequest
-	types  []string    // of the tables wanted; none: all
+	req backend.MetadataRequest
+
+	// schema and table are the patterns, and types the types, of what is wanted. nil is all.
+	schema, table *string
+	types         []string
+
 	tables []tableName // of the rows, where their columns are wanted
 }
 
@@ -174,6 +191,9 @@ func (f *objectFlattener) addSchemas(catalog *string, schemas *array.List, i int
 	}
 	for j := from; j < to; j++ {
 		schema := copyNonEmpty(items.Field(0).(*array.String), j)
+		if f.schema != nil && !Like(*f.schema, orEmpty(schema)) {
+			continue
+		}
 		if f.req.Kind == backend.MetadataSchemas {
 			if schema == nil {
 				schema = new(string)
@@ -210,7 +230,7 @@ func (f *objectFlattener) addTables(catalog, schema *string, tables *array.List,
 	for j := from; j < to; j++ {
 		name := items.Field(0).(*array.String).Value(j)
 		kind := items.Field(1).(*array.String).Value(j)
-		if len(f.types) > 0 && !slices.Contains(f.types, kind) {
+		if f.table != nil && !Like(*f.table, name) || len(f.types) > 0 && !slices.Contains(f.types, kind) {
 			continue
 		}
 		if f.req.IncludeColumns {
