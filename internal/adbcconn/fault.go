@@ -3,6 +3,7 @@ package adbcconn
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/apache/arrow-adbc/go/adbc"
@@ -123,10 +124,19 @@ func StatusDetails(s *status.Status) []adbc.ErrorDetail {
 
 // faultOf classifies what a driver of any kind returned. ADBC's codes are
 // coarse: a driver says Internal for a failed statement and for its own
-// defects, so the connection is in doubt then.
+// defects, so the connection is in doubt then, and IO for what it has no code for. An
+// SQLSTATE is the server's word, which goes before those.
 func faultOf(e adbc.Error) backend.Fault {
 	if s, ok := statusOf(e); ok {
 		return backend.FaultOf(s.Code(), s.Message())
+	}
+	if e.Code == adbc.StatusIO || e.Code == adbc.StatusInternal || e.Code == adbc.StatusUnknown {
+		switch state := stateOf(e); {
+		case strings.HasPrefix(state, "28"):
+			return backend.FaultAuth
+		case isStatements(state):
+			return backend.FaultStatement
+		}
 	}
 	switch e.Code {
 	case adbc.StatusNotImplemented:
@@ -143,4 +153,21 @@ func faultOf(e adbc.Error) backend.Fault {
 	default: // Unknown and Internal: SQL errors and broken drivers alike
 		return backend.FaultUnknown
 	}
+}
+
+// stateOf is the SQLSTATE of e, or empty.
+func stateOf(e adbc.Error) string {
+	state := string(e.SqlState[:])
+	if strings.Trim(state, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+		return ""
+	}
+	return state
+}
+
+// isStatements reports whether an SQLSTATE says that the server has refused or failed a statement, and that
+// nothing of it is left: not where it tells of a connection, of want of resources, of an operator, of the
+// system, of what it does not know itself, or of a driver's (HY).
+func isStatements(state string) bool {
+	const notKnown = "40003"
+	return state != "" && state != notKnown && !slices.Contains([]string{"00", "01", "02", "08", "53", "57", "58", "F0", "HY", "IM", "XX"}, state[:2])
 }

@@ -401,6 +401,8 @@ func TestAFailedCommitEndsAForeignConnection(t *testing.T) {
 		want backend.Fault // FaultUsage: none
 	}{
 		"refused by the database": {refusal, backend.FaultStatement},
+		"a conflict":              {adbc.Error{Code: adbc.StatusIO, SqlState: [5]byte{'4', '0', '0', '0', '1'}}, backend.FaultStatement},
+		"a statement's failure":   {adbc.Error{Code: adbc.StatusIO, SqlState: [5]byte{'P', '0', '0', '0', '1'}}, backend.FaultUnknown},
 		"refused by the server":   {flightRefusal, backend.FaultStatement},
 		"unknown":                 {errors.New("broken pipe"), backend.FaultUnknown},
 		"in doubt":                {adbc.Error{Code: adbc.StatusInvalidState, Msg: "?"}, backend.FaultUnknown},
@@ -493,6 +495,22 @@ func TestFaultsOfForeignDriversByTheirStatus(t *testing.T) {
 	} {
 		// A vendor code of another vendor's is no gRPC code.
 		require.Equal(t, want, faultOf(adbc.Error{Code: status, VendorCode: 5, Msg: "SQLITE_BUSY"}), status)
+	}
+	// To the driver for PostgreSQL what it has no word for is an I/O error.
+	for state, want := range map[string]backend.Fault{
+		"P0001": backend.FaultStatement, "40001": backend.FaultStatement, "40P01": backend.FaultStatement, "22012": backend.FaultStatement, "28P01": backend.FaultAuth,
+		"08006": backend.FaultTransport, "57P01": backend.FaultTransport, "40003": backend.FaultTransport, "53200": backend.FaultTransport, "XX000": backend.FaultTransport,
+		"58030": backend.FaultTransport, "HY000": backend.FaultTransport, "00000": backend.FaultTransport, "\x00\x00\x00\x00\x00": backend.FaultTransport, "p0001": backend.FaultTransport,
+	} {
+		e := adbc.Error{Code: adbc.StatusIO}
+		copy(e.SqlState[:], state)
+		require.Equal(t, want, faultOf(e), state)
+		if e.Code = adbc.StatusInternal; want == backend.FaultTransport {
+			want = backend.FaultUnknown
+		}
+		require.Equal(t, want, faultOf(e), state)
+		e.Code = adbc.StatusCancelled
+		require.Equal(t, backend.FaultContext, faultOf(e), state)
 	}
 	flight := adbc.Error{Code: adbc.StatusInternal, VendorCode: int32(codes.ResourceExhausted), Msg: "[FlightSQL] sessions (ResourceExhausted; Open)"}
 	require.Equal(t, backend.FaultLimit, faultOf(flight))

@@ -158,9 +158,7 @@ func (t *driverCall) wrapError(stage backend.Stage, err error) error {
 				e.Unsent = true // who asks is looked at before anything is done; a proxy's page may stand in place of another answer
 			}
 		}
-		if driver.SqlState[0] != 0 {
-			e.SQLState = string(driver.SqlState[:])
-		}
+		e.SQLState = stateOf(driver)
 	} else if cause := localCause(err); cause != nil {
 		e.Fault = backend.FaultStatement // a schema that has changed
 	}

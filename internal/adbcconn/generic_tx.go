@@ -200,7 +200,8 @@ func endedBeforeNextBegin(err error) bool {
 
 // isRefusal recognises an error which says that the server has not ended the
 // transaction. Flight SQL drivers name the call that the server has refused in
-// the text; of other drivers only a violated constraint is believed.
+// the text; of other drivers only a violated constraint is believed, and an SQLSTATE of a
+// transaction that was rolled back.
 func isRefusal(err error) bool {
 	e, ok := adbcError(err)
 	if !ok {
@@ -209,7 +210,8 @@ func isRefusal(err error) bool {
 	if _, flight := statusOf(e); flight {
 		return faultOf(e).KeepsConn() && (strings.Contains(e.Msg, "; Commit") || strings.Contains(e.Msg, "; Rollback"))
 	}
-	return e.Code == adbc.StatusIntegrity
+	state := stateOf(e)
+	return e.Code == adbc.StatusIntegrity || isStatements(state) && strings.HasPrefix(state, "40")
 }
 
 // RejectsUnknownTx is part of backend.Conn. What server a Flight SQL driver speaks to is
