@@ -43,8 +43,8 @@ func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error)
 }
 
 // NewWith makes a pool of connections of your own kind. The Config's fields on
-// transport and credentials (Auth, TLS, Headers, Dialer, DialOptions,
-// Allocator, MaxMessage) do not apply: open decides what they say. open is called
+// transport and credentials (Auth, TLS, Headers, SessionHeader, Locations, Dialer, DialOptions,
+// Traffic, Allocator, MaxMessage, Cancel.Actions) do not apply: open decides what they say. open is called
 // with a context that ends after DialTimeout; what it returns is proven by
 // HealthCheck.SQL as in New.
 func NewWith(ctx context.Context, open func(context.Context) (backend.Conn, error), cfg Config) (*FlightSQLPool, error) {

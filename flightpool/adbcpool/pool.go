@@ -25,8 +25,8 @@ import (
 // return when its context has ended holds up nobody: its connection is given
 // up, and closed if the driver returns after all.
 //
-// What is the database's own cannot be set here: Auth, TLS, Headers, Locations, Dialer,
-// DialOptions, Traffic, StatementCache, Allocator, MaxMessage, Cancel.Actions and Layer of cfg must be
+// What is the database's own cannot be set here: Auth, TLS, Headers, SessionHeader, Locations,
+// Dialer, DialOptions, Traffic, StatementCache, Allocator, MaxMessage, Cancel.Actions and Layer of cfg must be
 // zero. For ADBC's Flight SQL driver use Open: with New the pool cannot see
 // that driver dial again, and with that lose the session. See the package
 // comment for what is done about it. Under ADBC's driver manager, which does not tell
@@ -61,6 +61,7 @@ func checkUnusedFields(cfg flightpool.Config) error {
 		{"Auth", cfg.Auth.String() != "none"},
 		{"TLS", cfg.TLS != nil},
 		{"Headers", cfg.Headers != nil},
+		{"SessionHeader", cfg.SessionHeader != ""},
 		{"Locations", cfg.Locations != nil},
 		{"Dialer", cfg.Dialer != nil},
 		{"DialOptions", cfg.DialOptions != nil},

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"os"
+	"reflect"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/metadata"
 
@@ -190,4 +193,41 @@ func openFiles(t *testing.T) int {
 	entries, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
 	return len(entries)
+}
+
+// appliesToNew are the fields of Config that New carries out; the others it refuses.
+var appliesToNew = []string{
+	"MinIdle", "MaxSize", "AcquireTimeout", "DialTimeout", "CloseTimeout", "IdleTTL", "MaxLifetime", "LifetimeJitter", "GuardWindow",
+	"DefaultQueryTimeout", "DisableRetry", "HealthCheck", "OnExhausted", "MaxWaiters", "OpenRetry", "OnReturn", "Cancel", "MaxConcurrentOpens",
+	"Leases", "Limiter", "OnConnect", "LeakAfter", "Tracer", "Hooks", "Logger",
+}
+
+// A field that says nothing to anybody was taken in silence: SessionHeader, by which each connection has a session
+// of its own.
+func TestNewRefusesEveryFieldThatWouldBeIgnored(t *testing.T) {
+	for i := range reflect.TypeFor[flightpool.Config]().NumField() {
+		field := reflect.TypeFor[flightpool.Config]().Field(i).Name
+		if slices.Contains(appliesToNew, field) {
+			continue
+		}
+		var cfg flightpool.Config
+		switch v := reflect.ValueOf(&cfg).Elem().Field(i); v.Kind() {
+		case reflect.String:
+			v.SetString("x")
+		case reflect.Int:
+			v.SetInt(1)
+		case reflect.Pointer:
+			v.Set(reflect.New(v.Type().Elem()))
+		case reflect.Map:
+			v.Set(reflect.MakeMap(v.Type()))
+		case reflect.Slice:
+			v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+		case reflect.Func:
+			v.Set(reflect.MakeFunc(v.Type(), nil))
+		default:
+			cfg.Auth, cfg.Allocator, cfg.Layer = flightpool.BearerAuth("x"), memory.DefaultAllocator, stubLayer{}
+		}
+		_, err := New(t.Context(), nil, cfg)
+		require.ErrorContains(t, err, field+": is the database's own")
+	}
 }
