@@ -3,7 +3,9 @@ package adbcconn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"syscall"
 	"testing"
 
 	"github.com/apache/arrow-adbc/go/adbc"
@@ -121,5 +123,22 @@ func TestAReaderThatFailsIsNoFailureOfItsDriversConnection(t *testing.T) {
 		require.Equal(t, backend.FaultUnknown, failure(t, err).Fault)
 		require.False(t, failure(t, err).Unsent)
 		require.NoError(t, c.Lost())
+	})
+}
+
+// Of what a driver in C fails with while its rows are read there is a number and a text. Which of ADBC's codes the
+// number stands for is not told: most stand for several.
+func TestWhatTheRowsOfADriverInCFailWithIsADBCs(t *testing.T) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
+		d.fails = fmt.Errorf("%w: %s", syscall.EIO, "[libpq] ERROR: division by zero")
+		rows, err := c.Query(t.Context(), "q", backend.Call{})
+		require.NoError(t, err)
+		_, err = ints(t, rows)
+		var value adbc.Error
+		require.ErrorAs(t, err, &value)
+		require.Contains(t, value.Msg, "division by zero")
+		require.ErrorAs(t, err, new(*adbc.Error))
+		require.ErrorIs(t, err, syscall.EIO)
+		require.Equal(t, backend.FaultUnknown, failure(t, err).Fault)
 	})
 }

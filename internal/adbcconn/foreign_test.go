@@ -1,6 +1,7 @@
 package adbcconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -38,8 +39,9 @@ type stubborn struct {
 
 	malformed arrow.RecordBatch // of every result and of GetObjects, unless nil
 
-	noPartitions bool // as under the driver manager
-	endsQuietly  bool // its readers come to their end, without an error, when the context ends
+	fails        error // of its readers at their end
+	noPartitions bool  // as under the driver manager
+	endsQuietly  bool  // its readers come to their end, without an error, when the context ends
 
 	opened, closed, released atomic.Int32
 	loads, loadsEnded        int          // of tables
@@ -184,7 +186,7 @@ func (r *stubbornRows) Err() error {
 	if r.driver.probed != nil {
 		r.driver.probed()
 	}
-	return r.RecordReader.Err()
+	return cmp.Or(r.RecordReader.Err(), r.driver.fails)
 }
 
 func (r *stubbornRows) Release() {

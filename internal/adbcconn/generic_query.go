@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/apache/arrow-adbc/go/adbc"
@@ -143,7 +144,16 @@ func hasNext(ctx context.Context, reader array.RecordReader) (bool, error) {
 	if reader.Next() && ctx.Err() == nil {
 		return true, nil
 	}
-	return false, cmp.Or(reader.Err(), ctx.Err())
+	return false, cmp.Or(asADBC(reader.Err()), ctx.Err())
+}
+
+// asADBC is err, where it is what a C stream has failed with, as an error of ADBC's. Such a stream tells a
+// number, by which most of ADBC's codes are one, and a text.
+func asADBC(err error) error {
+	if _, ok := errors.Unwrap(err).(syscall.Errno); ok { //nolint:errorlint // in what other drivers fail with it is not there
+		return WithCause(adbc.Error{Code: adbc.StatusUnknown, Msg: err.Error()}, err)
+	}
+	return err
 }
 
 // nextChecked is the next batch of a driver's reader, or nil at its end. Each is
