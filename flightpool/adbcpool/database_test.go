@@ -407,6 +407,43 @@ func TestADBCSessionOptionsEndWithTheConnection(t *testing.T) {
 	})
 }
 
+// Two kinds of session options, and those of which there is one value, were refused.
+func TestADBCOptionsOfConnectionsMayBeSetOnTheDatabase(t *testing.T) {
+	inBubble(t, testserver.Strict(), func(r rig) {
+		db := Database(r.pool("native")).(adbc.PostInitOptions)
+		for key, value := range map[string]string{
+			flightsql.OptionSessionOptionPrefix + "flavour":        "sour",
+			flightsql.OptionBoolSessionOptionPrefix + "loud":       "true",
+			flightsql.OptionStringListSessionOptionPrefix + "path": `["a","b"]`,
+			adbc.OptionKeyAutoCommit:                               "false",
+			adbc.OptionKeyReadOnly:                                 "false",
+			adbc.OptionKeyIsolationLevel:                           string(adbc.LevelDefault),
+			OptionConstraints:                                      "false",
+		} {
+			require.NoError(r, db.SetOption(key, value), key)
+		}
+		for key, want := range map[string]adbc.Status{
+			flightsql.OptionBoolSessionOptionPrefix + "loud":       adbc.StatusInvalidArgument,
+			flightsql.OptionStringListSessionOptionPrefix + "path": adbc.StatusInvalidArgument,
+			adbc.OptionKeyReadOnly:                                 adbc.StatusNotImplemented,
+			adbc.OptionKeyIsolationLevel:                           adbc.StatusNotImplemented,
+		} {
+			require.Equal(r, want, r.status(db.SetOption(key, "loud")), key)
+		}
+		cn, err := db.(adbc.Database).Open(r.Context())
+		require.NoError(r, err)
+		defer func() { require.NoError(r, cn.Close()) }()
+		for key, want := range map[string]string{
+			flightsql.OptionSessionOptionPrefix + "flavour": "sour", flightsql.OptionBoolSessionOptionPrefix + "loud": "true",
+			flightsql.OptionStringListSessionOptionPrefix + "path": `["a","b"]`, adbc.OptionKeyAutoCommit: "false", OptionConstraints: "false",
+		} {
+			got, err := cn.(adbc.GetSetOptions).GetOption(key)
+			require.NoError(r, err)
+			require.Equal(r, want, got, key)
+		}
+	})
+}
+
 func TestADBCCallHeadersReachTheServer(t *testing.T) {
 	p := testserver.Strict()
 	p.SessionKey, p.KeyName = testserver.ByHeader, "x-tenant"

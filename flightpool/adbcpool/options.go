@@ -52,24 +52,36 @@ func (c *connection) setOption(ctx context.Context, key, value string) error {
 	case adbc.OptionKeyCurrentDbSchema:
 		return c.setSessionOption(ctx, "schema", value)
 	}
-	for _, kind := range []struct {
-		prefix string
-		parse  func(key, value string) (any, error)
-	}{
-		{flightsql.OptionSessionOptionPrefix, func(_, value string) (any, error) { return value, nil }},
-		{flightsql.OptionBoolSessionOptionPrefix, func(key, value string) (any, error) { return parseBool(key, value) }},
-		{flightsql.OptionStringListSessionOptionPrefix, parseList},
-		{flightsql.OptionEraseSessionOptionPrefix, func(_, _ string) (any, error) { return nil, nil }},
-	} {
-		if name, ok := strings.CutPrefix(key, kind.prefix); ok {
-			v, err := kind.parse(key, value)
-			if err != nil {
-				return err
-			}
-			return c.setSessionOption(ctx, name, v)
-		}
+	name, v, known, err := parseSessionOption(key, value)
+	switch {
+	case err != nil:
+		return err
+	case known:
+		return c.setSessionOption(ctx, name, v)
 	}
 	return notImplemented("connection option " + key)
+}
+
+// sessionOptions are the kinds of session options that ADBC's Flight SQL driver has, by how their keys begin.
+var sessionOptions = []struct {
+	prefix string
+	parse  func(key, value string) (any, error)
+}{
+	{flightsql.OptionSessionOptionPrefix, func(_, value string) (any, error) { return value, nil }},
+	{flightsql.OptionBoolSessionOptionPrefix, func(key, value string) (any, error) { return parseBool(key, value) }},
+	{flightsql.OptionStringListSessionOptionPrefix, parseList},
+	{flightsql.OptionEraseSessionOptionPrefix, func(_, _ string) (any, error) { return nil, nil }},
+}
+
+// parseSessionOption reads a session option; known says that key is one.
+func parseSessionOption(key, value string) (name string, v any, known bool, err error) {
+	for _, kind := range sessionOptions {
+		if name, known = strings.CutPrefix(key, kind.prefix); known {
+			v, err = kind.parse(key, value)
+			return name, v, true, err
+		}
+	}
+	return "", nil, false, nil
 }
 
 func parseBool(key, value string) (bool, error) {

@@ -38,9 +38,24 @@ func (d *database) SetOption(key, value string) error {
 		if _, err := parseBool(key, value); err != nil {
 			return err
 		}
+	case adbc.OptionKeyReadOnly:
+		if err := requireValue(adbc.OptionValueDisabled, key, value); err != nil {
+			return err
+		}
+	case adbc.OptionKeyIsolationLevel:
+		if err := requireValue(string(adbc.LevelDefault), key, value); err != nil {
+			return err
+		}
 	case adbc.OptionKeyCurrentCatalog, adbc.OptionKeyCurrentDbSchema:
 	default:
-		if !strings.HasPrefix(key, flightsql.OptionRPCCallHeaderPrefix) && !isSessionOption(key) {
+		if strings.HasPrefix(key, flightsql.OptionRPCCallHeaderPrefix) {
+			break
+		}
+		_, _, known, err := parseSessionOption(key, value)
+		if err != nil {
+			return err
+		}
+		if !known {
 			return notImplemented("database option " + key)
 		}
 	}
@@ -51,10 +66,6 @@ func (d *database) SetOption(key, value string) error {
 	}
 	d.mu.settings = append(d.mu.settings, dbOption{key, value})
 	return nil
-}
-
-func isSessionOption(key string) bool {
-	return strings.HasPrefix(key, flightsql.OptionSessionOptionPrefix) || strings.HasPrefix(key, flightsql.OptionEraseSessionOptionPrefix)
 }
 
 // GetOption is part of adbc.GetSetOptions: what SetOption was given.
