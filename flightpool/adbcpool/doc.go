@@ -51,6 +51,14 @@
 //     do not refuse to close a handle that they do not know.
 //   - Other drivers that dial again behind their caller's back are not watched.
 //
+// # Drivers in C
+//
+// They are used by ADBC's driver manager (go/adbc/drivermgr), of which New takes a database. It
+// hands on no context: a statement runs on in the database when its context has ended, its connection is
+// given up at once, and closed when the driver returns. How many rows a change has affected, or an
+// ingestion stored, is the driver's word: DuckDB's tells 0. What rows have failed with while they
+// were read has no code of ADBC's, and no SQLSTATE. The Flight SQL driver is refused there: use Open.
+//
 // # ADBC's transactions
 //
 // With autocommit off, a transaction begins with the first statement, not when
