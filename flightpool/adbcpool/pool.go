@@ -19,6 +19,9 @@ import (
 // New makes a pool of connections of db, of any ADBC driver. db stays the
 // caller's, to be closed after the pool.
 //
+// Several goroutines open connections of db, and close them, at a time, each connection being entered
+// by one alone. ADBC leaves it to a driver whether it takes that.
+//
 // A statement is cancelled by its context, which is all that ADBC has; a
 // connection on which that has not helped is dropped, and each of ADBC's Flight SQL
 // driver, with which nothing shows whether it has. A driver that does not
