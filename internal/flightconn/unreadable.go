@@ -15,7 +15,8 @@ import (
 // unreadable is why the batches of a schema cannot be read, nil if they can.
 func unreadable(schema *arrow.Schema) error {
 	native := schema.IsNativeEndian()
-	for _, f := range schema.Fields() {
+	for i := range schema.NumFields() {
+		f := schema.Field(i)
 		t, inDictionary := misread(f.Type, native, false)
 		switch {
 		case t == nil:
