@@ -21,16 +21,38 @@ type unfoldedSize struct{ all, one float64 }
 // rowBytes is what a row counts that takes no memory in a message.
 const rowBytes = 16.0
 
-// checkUnfolded refuses a column of which one value may take more than limit bytes. It must have
-// been found valid. What is looked at first is what all rows take, which costs next to nothing.
-func checkUnfolded(d arrow.ArrayData, t arrow.DataType, limit int64) error {
-	if !holdsLists(t) || unfold(d, t, false).one <= float64(limit) {
+// checkUnfolded refuses a column of which one value may take more than limit bytes. Where that is 0,
+// nobody has bounded what the column itself takes (an ADBC driver of any kind): it may be as much, or what
+// Config.MaxMessage would make of it. The column must have been found valid. What is looked at first is
+// what all rows take, which costs next to nothing.
+func checkUnfolded(d arrow.ArrayData, t arrow.DataType, limit float64) error {
+	if !holdsLists(t) {
 		return nil
 	}
-	if size := unfold(d, t, true).one; size > float64(limit) {
-		return fmt.Errorf("one value may become %.3g bytes, which is more than %d", size, limit)
+	if limit == 0 {
+		limit = max(maxInflationFactor*DefaultMaxMessage, 2*memoryOf(d))
+	}
+	if unfold(d, t, false).one <= limit {
+		return nil
+	}
+	if size := unfold(d, t, true).one; size > limit {
+		return fmt.Errorf("one value may become %.3g bytes, which is more than %.3g", size, limit)
 	}
 	return nil
+}
+
+// memoryOf is how many bytes an array is made of, with its dictionaries.
+func memoryOf(d arrow.ArrayData) (bytes float64) {
+	for i := range d.Buffers() {
+		bytes += float64(len(bytesOf(d, i)))
+	}
+	for _, c := range d.Children() {
+		bytes += memoryOf(c)
+	}
+	if values, _ := d.Dictionary().(*array.Data); values != nil { // the interface itself never is nil
+		bytes += memoryOf(values)
+	}
+	return bytes
 }
 
 // holdsLists reports whether a value of a type may have any number of others.

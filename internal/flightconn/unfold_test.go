@@ -123,3 +123,20 @@ func TestAValueThatUnfoldsToAnyMemoryIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rowscan.Value(got, 0), 1<<8)
 }
+
+// TestAListOfAnyLengthMayComeOfADriver: what no message has bounded may be as large as it is.
+func TestAListOfAnyLengthMayComeOfADriver(t *testing.T) {
+	const most = maxInflationFactor * DefaultMaxMessage
+	bits := make([]byte, 1<<20)
+	sets := arrayOf(arrow.FixedWidthTypes.Boolean, 8<<20, nil, bits)
+	shared := make([]arrow.Field, most>>20+1)
+	members := make([]arrow.Array, len(shared))
+	for i := range shared { // 1 MiB each, all the same
+		shared[i], members[i] = arrow.Field{Name: "m", Type: arrow.FixedWidthTypes.Boolean}, sets
+	}
+	structs := arrayOf(arrow.StructOf(shared...), 8<<20, members)
+	lists := arrayOf(arrow.ListOf(structs.DataType()), 1, []arrow.Array{structs}, i32s(0, 8<<20))
+	require.Greater(t, unfold(lists.Data(), lists.DataType(), true).one, float64(most))
+	require.NoError(t, checkUnfolded(lists.Data(), lists.DataType(), 0))
+	require.Error(t, checkUnfolded(lists.Data(), lists.DataType(), most))
+}

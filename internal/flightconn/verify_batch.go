@@ -125,7 +125,7 @@ type Validator struct {
 	// before.
 	dictionaries map[arrow.ArrayData]struct{}
 
-	maxValue int64 // bytes that one value may become (checkUnfolded); 0: those of Config.MaxMessage's default
+	maxValue int64 // bytes that one value may become; 0: see checkUnfolded
 }
 
 // Check returns what is wrong with batch, as a malformed reply.
@@ -153,7 +153,7 @@ func (v *Validator) column(field arrow.Field, data arrow.ArrayData, rows int64) 
 	}
 	err := v.array(data, data.DataType())
 	if err == nil {
-		err = checkUnfolded(data, data.DataType(), cmp.Or(v.maxValue, maxInflationFactor*DefaultMaxMessage))
+		err = checkUnfolded(data, data.DataType(), float64(v.maxValue))
 	}
 	if err != nil {
 		return fmt.Errorf("column %q: %w", field.Name, err)
