@@ -184,8 +184,12 @@ func (d *batchDecoder) nextBuffer() *memory.Buffer {
 	return memory.SliceBuffer(d.body, from, size)
 }
 
-// nextVariadic is how many buffers the next array of views has.
+// nextVariadic is how many buffers the next array of views has: none where the batch counts them
+// for no array.
 func (d *batchDecoder) nextVariadic() int {
+	if !d.layout.variadicGiven {
+		return 0
+	}
 	if d.variadic >= d.layout.variadic {
 		d.err = errTooFew
 		return 0
