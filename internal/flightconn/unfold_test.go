@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/internal/tools/valuegen"
 	"github.com/flightpool/flightpool/rowscan"
 )
 
@@ -139,4 +140,44 @@ func TestAListOfAnyLengthMayComeOfADriver(t *testing.T) {
 	require.Greater(t, unfold(lists.Data(), lists.DataType(), true).one, float64(most))
 	require.NoError(t, checkUnfolded(lists.Data(), lists.DataType(), 0))
 	require.Error(t, checkUnfolded(lists.Data(), lists.DataType(), most))
+}
+
+// TestNoValueUnfoldsToMoreThanWasFound has random columns of every type, nested and encoded.
+func TestNoValueUnfoldsToMoreThanWasFound(t *testing.T) {
+	var size func(v any) float64 // of which unfold counts at least as much: a bit for what has no parts
+	size = func(v any) (sum float64) {
+		switch v := v.(type) {
+		case string:
+			return float64(len(v)) / 8 // a UUID has fewer bytes than its text
+		case []byte:
+			return float64(len(v))
+		case []any:
+			for _, e := range v {
+				sum += size(e)
+			}
+			return sum
+		case map[string]any:
+			for _, e := range v {
+				sum += size(e)
+			}
+			return sum
+		default:
+			return 1.0 / 8
+		}
+	}
+	nested := 0
+	for seed := range uint64(3000) {
+		g := valuegen.New(seed)
+		column, _ := g.Column(1+g.IntN(6), int(seed%5))
+		if !holdsLists(column.DataType()) {
+			continue
+		}
+		nested++
+		coarse, found := unfold(column.Data(), column.DataType(), false), unfold(column.Data(), column.DataType(), true)
+		require.LessOrEqual(t, found.one, coarse.one+1e-9, "%d: %v", seed, column.DataType())
+		for row := range column.Len() {
+			require.LessOrEqual(t, size(rowscan.Value(column, row)), found.one+1e-9, "%d: %v", seed, column)
+		}
+	}
+	require.Greater(t, nested, 400)
 }
