@@ -36,7 +36,7 @@
 //	rows.go, fields.go       plans and the loop over rows; which fields a struct has
 //	set.go, set_duration.go, set_nested.go, set_text.go   values into Go types
 //	direct.go, texts.go      values of common types, without reflection; texts
-//	value.go                 what a value is, of any array
+//	value.go, zone.go        what a value is, of any array; zones of timestamps
 //	column.go                values of one column as any, for many rows
 //	govalue.go, text.go      values as any, and errors; values as text and JSON
 //	maps.go                  rows without a type

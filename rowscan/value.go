@@ -241,15 +241,6 @@ func (v *value) time() time.Time {
 	}
 }
 
-// zoneOf is the zone of a timestamp, UTC where this machine does not know it: the instant
-// is the same.
-func zoneOf(t *arrow.TimestampType) *time.Location {
-	if zone, err := t.GetZone(); err == nil {
-		return zone
-	}
-	return time.UTC
-}
-
 // decimal is a decimal value. Not ok means that Decimal cannot hold it.
 func (v *value) decimal() (Decimal, bool) {
 	t := v.col.DataType().(arrow.DecimalType)

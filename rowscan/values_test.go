@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"math/big"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -485,4 +486,21 @@ func TestEveryHalfFloatIsTheNumberThatItIs(t *testing.T) {
 		require.Equal(t, text, string(AppendJSON(nil, col, bits)))
 	}
 	require.Equal(t, math.Ldexp(1, -24), oneRow[struct{ A float64 }](t, array.NewSlice(col, 1, 2)).A)
+}
+
+// TestAZoneThatIsNotKnownIsLookedForOnce: the instant is that of the value all the same.
+func TestAZoneThatIsNotKnownIsLookedForOnce(t *testing.T) {
+	at := time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC)
+	in := func(zone string) arrow.Array {
+		b := array.NewTimestampBuilder(memory.DefaultAllocator, &arrow.TimestampType{Unit: arrow.Microsecond, TimeZone: zone})
+		b.Append(arrow.Timestamp(at.UnixMicro()))
+		return b.NewArray()
+	}
+	known := testing.AllocsPerRun(10, func() { Value(in("UTC"), 0) })
+	for n := range 2 * maxUnknownZones {
+		zone := "Nowhere/" + strconv.Itoa(n)
+		require.Equal(t, at, Value(in(zone), 0))
+		require.LessOrEqual(t, testing.AllocsPerRun(10, func() { Value(in(zone), 0) }), known)
+		require.LessOrEqual(t, unknownZoneCount.Load(), int64(maxUnknownZones))
+	}
 }
