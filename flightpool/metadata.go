@@ -3,7 +3,10 @@ package flightpool
 import (
 	"context"
 
+	"github.com/apache/arrow-go/v18/arrow"
+
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
 // TableFilter narrows Tables; nil pointers and an empty list mean no filter.
@@ -14,7 +17,7 @@ type TableFilter struct {
 	Types         []string // such as "TABLE" and "VIEW"
 
 	// IncludeColumns adds each table's Arrow schema, serialized, in the
-	// column table_schema.
+	// column table_schema: see TableSchema.
 	IncludeColumns bool
 }
 
@@ -41,6 +44,13 @@ func (p *FlightSQLPool) Tables(ctx context.Context, f TableFilter) (*QueryResult
 		Kind: backend.MetadataTables, Catalog: f.Catalog, Schema: f.SchemaPattern, Table: f.TablePattern,
 		TableTypes: f.Types, IncludeColumns: f.IncludeColumns,
 	})
+}
+
+// TableSchema reads a value of the column table_schema, which Tables has with IncludeColumns.
+// Unlike Arrow's flight.DeserializeSchema it checks the bytes, which are the server's: those of no
+// schema are an error, whatever sizes they claim.
+func TableSchema(serialized []byte) (*arrow.Schema, error) {
+	return flightconn.DecodeSchema(serialized)
 }
 
 // TableTypes lists the kinds of table that the server has.

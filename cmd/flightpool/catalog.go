@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/flight"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cmd/flightpool/internal/output"
@@ -28,7 +26,7 @@ type tableRow struct {
 
 // columns are the fields of the table's schema.
 func (r tableRow) columns() ([]arrow.Field, error) {
-	schema, err := flight.DeserializeSchema(r.Columns, memory.DefaultAllocator)
+	schema, err := flightpool.TableSchema(r.Columns)
 	if err != nil {
 		return nil, fmt.Errorf("the server's schema of %s: %w", r.Name, err)
 	}

@@ -3,6 +3,7 @@ package adbcpool
 import (
 	"context"
 	"io"
+	"runtime"
 	"testing"
 
 	"github.com/apache/arrow-adbc/go/adbc"
@@ -114,4 +115,21 @@ func TestANameIsReadOfWhateverTypeItsColumnIs(t *testing.T) {
 		require.Contains(t, objects.RecordBatch().Column(1).ValueStr(0), `"table_name":"x"`, "%v", of)
 		objects.Release()
 	}
+}
+
+// The schema of a table comes in a cell. What that claims to be long is not made.
+func TestTheSchemaOfATableTakesNoMoreThanItsCell(t *testing.T) {
+	claims := []byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0x10} // a message of 256 MiB
+	c := answeringADBC(t, answering{columns: 5, text: func() arrow.Array {
+		b := array.NewBinaryBuilder(memory.DefaultAllocator, arrow.BinaryTypes.Binary)
+		defer b.Release()
+		b.Append(claims)
+		return b.NewArray()
+	}})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := c.GetObjects(t.Context(), adbc.ObjectDepthColumns, nil, nil, nil, nil, nil)
+	runtime.ReadMemStats(&after)
+	require.ErrorContains(t, err, "the schema of a table: ")
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20))
 }

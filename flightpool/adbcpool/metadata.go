@@ -9,7 +9,6 @@ import (
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/flightpool/flightpool/backend"
@@ -210,7 +209,7 @@ func columnsOf(batch arrow.RecordBatch, i int) (*arrow.Schema, error) {
 	if !ok {
 		return nil, newADBCError(adbc.StatusInternal, "the server's tables come without their columns")
 	}
-	schema, err := flight.DeserializeSchema(serialized, memory.DefaultAllocator)
+	schema, err := flightpool.TableSchema(serialized)
 	if err != nil {
 		return nil, newADBCError(adbc.StatusInternal, "the schema of a table: "+err.Error())
 	}

@@ -1,13 +1,10 @@
 package flightconn
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"sync/atomic"
 	"time"
 
-	"github.com/apache/arrow-go/v18/arrow"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -273,28 +270,3 @@ func (r *rpcCall) invokeEncoded(ctx context.Context, method string, req proto.Me
 
 // servicePrefix begins the names of Flight's RPCs.
 const servicePrefix = "/arrow.flight.protocol.FlightService/"
-
-// decodeSchema reads an encapsulated IPC schema message: its length, after a
-// continuation mark from all but old writers, and its header. It is nil for the
-// absence of a schema. The schema is verified as that of a stream is.
-func decodeSchema(data []byte) (*arrow.Schema, error) {
-	if len(data) == 0 {
-		return nil, nil
-	}
-	header := bytes.TrimPrefix(data, []byte{0xff, 0xff, 0xff, 0xff})
-	if len(header) < 4 || uint64(binary.LittleEndian.Uint32(header)) > uint64(len(header)-4) {
-		return nil, malformed("schema of %d bytes: cut off", len(data))
-	}
-	header = header[4 : 4+binary.LittleEndian.Uint32(header)]
-	if len(header) == 0 {
-		return nil, nil
-	}
-	if _, err := verifyMessage(header, nil, 0); err != nil {
-		return nil, malformed("schema: %w", err)
-	}
-	known, err := decodeSchemaMessage(header)
-	if err != nil {
-		return nil, malformed("schema: %w", err)
-	}
-	return known.schema, nil
-}

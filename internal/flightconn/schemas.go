@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"sync"
@@ -150,3 +151,38 @@ func (m *schemaMessage) Retain() {}
 
 // Release is part of ipc.MessageReader.
 func (m *schemaMessage) Release() {}
+
+// DecodeSchema reads a schema that a server has put into a cell, as that of a table in a catalogue.
+// Arrow's flight.DeserializeSchema believes what it claims: see verifyMessage.
+func DecodeSchema(data []byte) (*arrow.Schema, error) {
+	schema, err := decodeSchema(data)
+	if err == nil && schema == nil {
+		err = malformed("schema of %d bytes: there is none", len(data))
+	}
+	return schema, err
+}
+
+// decodeSchema reads an encapsulated IPC schema message: its length, after a
+// continuation mark from all but old writers, and its header. It is nil for the
+// absence of a schema. The schema is verified as that of a stream is.
+func decodeSchema(data []byte) (*arrow.Schema, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	header := bytes.TrimPrefix(data, []byte{0xff, 0xff, 0xff, 0xff})
+	if len(header) < 4 || uint64(binary.LittleEndian.Uint32(header)) > uint64(len(header)-4) {
+		return nil, malformed("schema of %d bytes: cut off", len(data))
+	}
+	header = header[4 : 4+binary.LittleEndian.Uint32(header)]
+	if len(header) == 0 {
+		return nil, nil
+	}
+	if _, err := verifyMessage(header, nil, 0); err != nil {
+		return nil, malformed("schema: %w", err)
+	}
+	known, err := decodeSchemaMessage(header)
+	if err != nil {
+		return nil, malformed("schema: %w", err)
+	}
+	return known.schema, nil
+}
