@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/flightpool/flightpool/internal/eof"
+	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
 // commandStream is a DoPut or DoAction of the driver's. It stands between the
@@ -88,17 +89,28 @@ func (c *commandStream) RecvMsg(m any) error {
 	if err != nil {
 		c.copyMetadata()
 	} else if result, ok := m.(*pb.Result); ok {
-		c.call.recordHandle(result.GetBody())
+		c.call.recordHandle(result)
 	}
 	return c.call.recordRPCError(err)
 }
 
-// recordHandle keeps the handle of a statement that the server has prepared.
-func (k *call) recordHandle(body []byte) {
+// recordHandle keeps the handle of a statement that the server has prepared. Schemas that the driver
+// must not decode are taken out: that is as good as not told.
+func (k *call) recordHandle(result *pb.Result) {
 	var envelope anypb.Any
 	var reply pb.ActionCreatePreparedStatementResult
-	if proto.Unmarshal(body, &envelope) == nil && envelope.UnmarshalTo(&reply) == nil {
-		k.preparedHandle = string(reply.GetPreparedStatementHandle())
+	if proto.Unmarshal(result.GetBody(), &envelope) != nil || envelope.UnmarshalTo(&reply) != nil {
+		return
+	}
+	k.preparedHandle = string(reply.GetPreparedStatementHandle())
+	changed := false
+	for _, schema := range []*[]byte{&reply.DatasetSchema, &reply.ParameterSchema} {
+		if flightconn.CheckSchema(*schema) != nil {
+			*schema, changed = nil, true
+		}
+	}
+	if changed && envelope.MarshalFrom(&reply) == nil {
+		result.Body, _ = proto.Marshal(&envelope) // it has just been decoded
 	}
 }
 

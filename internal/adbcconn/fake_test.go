@@ -34,6 +34,8 @@ type fake struct {
 	put  func(pb.FlightService_DoPutServer) error
 	get  func(*pb.Ticket, pb.FlightService_DoGetServer) error
 	info *pb.FlightInfo // of every query, and of the table types
+
+	dataset, params []byte // schemas of prepared statements
 }
 
 func (f *fake) GetFlightInfo(_ context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
@@ -50,7 +52,7 @@ func (f *fake) DoAction(a *pb.Action, s pb.FlightService_DoActionServer) error {
 	if a.GetType() != flightsql.CreatePreparedStatementActionType {
 		return status.Error(codes.Unimplemented, a.GetType())
 	}
-	packed, err := anypb.New(&pb.ActionCreatePreparedStatementResult{PreparedStatementHandle: []byte("p")})
+	packed, err := anypb.New(&pb.ActionCreatePreparedStatementResult{PreparedStatementHandle: []byte("p"), DatasetSchema: f.dataset, ParameterSchema: f.params})
 	if err != nil {
 		return err
 	}

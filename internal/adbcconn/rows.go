@@ -73,15 +73,20 @@ func (k *call) showEndpoints(info *flightconn.Info, out *pb.FlightInfo) error {
 		return err
 	}
 	proto.Reset(out)
+	infoSchema := info.Schema()
+	invalid := flightconn.CheckSchema(infoSchema)
 	if len(server) == 0 {
-		out.Schema = info.Schema()
-		return nil
+		out.Schema = infoSchema
+		return invalid
+	}
+	if invalid != nil { // it may be stale, and is not looked at where a stream has one
+		infoSchema = nil
 	}
 	k.endpoints = make([]*endpoint, len(server))
 	shown := make([]*pb.FlightEndpoint, len(server))
 	var prevOpened <-chan struct{}
 	for i, s := range server {
-		e := &endpoint{external: k.external, native: s, infoSchema: info.Schema(), opened: make(chan struct{})}
+		e := &endpoint{external: k.external, native: s, infoSchema: infoSchema, opened: make(chan struct{})}
 		e.prevOpened = prevOpened
 		if k.external.MayUseOwnTransport(s) {
 			prevOpened = e.opened
@@ -89,7 +94,6 @@ func (k *call) showEndpoints(info *flightconn.Info, out *pb.FlightInfo) error {
 		k.endpoints[i] = e
 		shown[i] = &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: strconv.AppendInt(nil, int64(i), 10)}}
 	}
-	infoSchema := info.Schema()
 	out.Endpoint = shown
 	if len(server) == 1 {
 		return nil

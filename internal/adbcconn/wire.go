@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
 // errNotForwarded answers the RPCs that the driver makes of its own accord: the
@@ -35,7 +37,11 @@ func (d *Driver) interceptUnary(ctx context.Context, method string, args, reply 
 	}
 	desc, ok := args.(*pb.FlightDescriptor)
 	if !ok || path.Base(method) != "GetFlightInfo" {
-		return k.recordRPCError(k.external.Invoke(ctx, method, args, reply, headersOnly(opts)...))
+		err := k.external.Invoke(ctx, method, args, reply, headersOnly(opts)...)
+		if schema, is := reply.(*pb.SchemaResult); is && err == nil {
+			err = flightconn.CheckSchema(schema.GetSchema())
+		}
+		return k.recordRPCError(err)
 	}
 	desc, err := inTx(desc, k.tx)
 	if err != nil {

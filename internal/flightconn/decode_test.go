@@ -11,6 +11,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
@@ -355,5 +356,27 @@ func TestViewsWithoutCountsHaveNoBuffers(t *testing.T) {
 		got, err := readAll(messages)
 		require.NoError(t, err)
 		require.Equal(t, []string{"a", "bc", ""}, got)
+	}
+}
+
+// TestASchemaHasNoBody: Arrow's reader of streams, by which other clients decode schemas, makes room for
+// what the header claims before it looks whether there is anything.
+func TestASchemaHasNoBody(t *testing.T) {
+	schema := arrow.NewSchema([]arrow.Field{{Name: "a", Type: arrow.PrimitiveTypes.Int64}}, nil)
+	serialized := flight.SerializeSchema(schema, memory.DefaultAllocator)
+	require.NoError(t, CheckSchema(serialized))
+	header := bytes.Clone(serialized[8 : 8+binary.LittleEndian.Uint32(serialized[4:])])
+	v := verifier{buf: header, tablesLeft: len(header)}
+	message := v.table(v.offset(0))
+	// Its table of fields leaves the length of the body out: another one, behind it, has it.
+	fields := binary.LittleEndian.AppendUint16(nil, 4+2*4)
+	fields = append(fields, header[message.vtable+2:message.vtable+10]...)
+	fields = binary.LittleEndian.AppendUint16(fields, uint16(len(header)+4+2*4-message.at))
+	binary.LittleEndian.PutUint32(header[message.at:], uint32(message.at-len(header)))
+	header = append(header, fields...)
+	for _, claimed := range []uint64{1, 1 << 40, 1 << 63} {
+		claims := binary.LittleEndian.AppendUint64(header, claimed)
+		framed := binary.LittleEndian.AppendUint32([]byte{0xff, 0xff, 0xff, 0xff}, uint32(len(claims)))
+		require.ErrorContains(t, CheckSchema(append(framed, claims...)), "a schema with a body of")
 	}
 }

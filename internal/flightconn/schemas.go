@@ -162,10 +162,30 @@ func DecodeSchema(data []byte) (*arrow.Schema, error) {
 	return schema, err
 }
 
-// decodeSchema reads an encapsulated IPC schema message: its length, after a
-// continuation mark from all but old writers, and its header. It is nil for the
+// decodeSchema reads an encapsulated IPC schema message. It is nil for the
 // absence of a schema. The schema is verified as that of a stream is.
 func decodeSchema(data []byte) (*arrow.Schema, error) {
+	header, err := schemaHeader(data)
+	if err != nil || header == nil {
+		return nil, err
+	}
+	known, err := decodeSchemaMessage(header)
+	if err != nil {
+		return nil, malformed("schema: %w", err)
+	}
+	return known.schema, nil
+}
+
+// CheckSchema fails for a serialized schema that another client must not be given, since it decodes
+// it by Arrow's reader as it is.
+func CheckSchema(data []byte) error {
+	_, err := schemaHeader(data)
+	return err
+}
+
+// schemaHeader is the header of an encapsulated message, which has its length, after a
+// continuation mark from all but old writers, before it. It was verified.
+func schemaHeader(data []byte) ([]byte, error) {
 	if len(data) == 0 {
 		return nil, nil
 	}
@@ -180,9 +200,5 @@ func decodeSchema(data []byte) (*arrow.Schema, error) {
 	if _, err := verifyMessage(header, nil, 0); err != nil {
 		return nil, malformed("schema: %w", err)
 	}
-	known, err := decodeSchemaMessage(header)
-	if err != nil {
-		return nil, malformed("schema: %w", err)
-	}
-	return known.schema, nil
+	return header, nil
 }

@@ -27,6 +27,9 @@ func verifyMessage(header, body []byte, limit int64) (messageSize, error) {
 		v.fields(inner, 1, maxFieldDepth)
 		v.metadata(inner, 2)
 		w.schemaBytes = before - v.bytesLeft
+		if n := v.int64Field(message, 3); n < 0 || n > int64(len(body)) {
+			v.reject("a schema with a body of %d bytes", n) // for which Arrow's reader of streams makes room
+		}
 	case headerDictionary:
 		w.dictionary, w.delta = true, v.byteAt(inner, 2) != 0
 		w.id = v.int64Field(inner, 0)
