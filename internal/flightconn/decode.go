@@ -17,6 +17,7 @@ type recordLayout struct {
 	nodesAt, nodes                int // where they begin, and how many there are
 	buffersAt, buffers            int
 	variadicAt, variadic          int
+	variadicBuffers               int  // the sum of the counts
 	variadicGiven                 bool // the vector is there, with entries or without
 	compressed, metadata, current bool // current: of the version that is written since Arrow 1.0
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -290,6 +291,38 @@ func TestABufferThatIsMissingAllocatesNothing(t *testing.T) {
 		require.Less(t, memory.largest, 1<<30, "%v", err)
 	}
 	require.Positive(t, compressed)
+}
+
+// TestAMessageOfFewerBuffersIsHandedToNobody: another client has no allocator of ours.
+func TestAMessageOfFewerBuffersIsHandedToNobody(t *testing.T) {
+	var streams [][]*pb.FlightData
+	for _, pair := range pairs(t) {
+		streams = append(streams, pair[:])
+	}
+	tested := map[bool]int{} // batches and dictionaries
+	for _, stream := range append(streams, dictionaryStreams(t)...) {
+		for i, message := range stream[1:] {
+			size, err := verifyMessage(message.GetDataHeader(), message.GetDataBody(), 1<<24)
+			require.NoError(t, err)
+			for _, at := range []int{size.record.buffersAt, size.record.nodesAt} {
+				header := bytes.Clone(message.GetDataHeader())
+				n := binary.LittleEndian.Uint32(header[at-4:])
+				if n == 0 { // of an array of NULLs
+					continue
+				}
+				binary.LittleEndian.PutUint32(header[at-4:], n-1)
+				sent := slices.Clone(stream)
+				sent[1+i] = &pb.FlightData{DataHeader: header, DataBody: message.GetDataBody()}
+				_, err := readAll(sent)
+				require.ErrorIs(t, err, errTooFew)
+				if tested[size.dictionary]++; tested[size.dictionary]%8 == 0 {
+					require.ErrorIs(t, handOver(t, sent), errTooFew, "to another client")
+				}
+			}
+		}
+	}
+	require.Greater(t, tested[false], 100)
+	require.Greater(t, tested[true], 100)
 }
 
 // The same of the counts of variadic buffers: Arrow's reader makes room for as many.

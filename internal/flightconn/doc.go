@@ -106,7 +106,8 @@
 //	merge.go, part.go, ahead.go, renew.go  several endpoints
 //	assemble.go, codec.go      FlightData as it comes; messages of gRPC
 //	body.go, poison_on.go, poison_off.go  the memory of batches
-//	messages.go, schemas.go, unreadable.go  messages that were verified; schemas that were decoded, and those that cannot be read
+//	messages.go, schemas.go    messages that were verified, schemas that were decoded
+//	needs.go, unreadable.go    what batches of a schema must have; what cannot be read
 //	reader.go, decode.go, batchmem.go  batches of them, here and by Arrow's reader
 //	external.go, locations.go, location_addr.go  clients of other servers
 //	verify.go, verify_batch.go, zstd.go  message headers; batches, before and after they are made

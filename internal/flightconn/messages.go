@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow/ipc"
@@ -37,7 +38,7 @@ func (c *messageCheck) verify(header, body []byte) (size messageSize, bytes int6
 		return messageSize{}, 0, err
 	}
 	if c.known != nil {
-		if err := c.known.checkVariadic(size); err != nil {
+		if err := cmp.Or(c.known.checkVariadic(size), c.known.checkNeeds(size)); err != nil {
 			return messageSize{}, 0, err
 		}
 	}

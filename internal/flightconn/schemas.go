@@ -29,6 +29,9 @@ type knownSchema struct {
 	// views are how many arrays of views a batch has, and dictionaryViews how many the
 	// values of one of its dictionaries have at most.
 	views, dictionaryViews int
+
+	needs           needs           // of a batch
+	dictionaryNeeds map[int64]needs // of each dictionary, by its number
 }
 
 // checkVariadic refuses a message that counts the variadic buffers of fewer arrays than it
@@ -127,6 +130,7 @@ func decodeSchemaMessage(header []byte) (*knownSchema, error) {
 	}
 	s.plain = s.schema.IsNativeEndian() && s.dictionaries == 0
 	s.unreadable = unreadable(s.schema)
+	s.learnNeeds()
 	s.schema = s.schema.WithEndianness(endian.NativeEndian)
 	return s, nil
 }

@@ -56,6 +56,7 @@ func (v *verifier) record(t table) (l recordLayout) {
 			return l
 		}
 		left -= n
+		l.variadicBuffers += int(n)
 	}
 	return l
 }
