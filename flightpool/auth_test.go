@@ -1,9 +1,11 @@
 package flightpool
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"sync"
 	"testing"
@@ -88,6 +90,20 @@ func TestWrongCredentialsFailAtOnceWithTheServersWords(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "1", v)
 		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+// What a source gives that has ended already, or is so by this machine's clock, is told as any open that fails.
+func TestATokenThatHasEndedIsLogged(t *testing.T) {
+	withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+		var log bytes.Buffer
+		ended := func(context.Context) (string, time.Time, error) { return "t", time.Now().Add(-time.Hour), nil }
+		p, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, MinIdle: -1, Auth: TokenAuth(ended), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, err)
+		require.Error(t, p.Ping(t.Context()))
+		require.EqualValues(t, 1, p.Stats().OpenFailures)
+		require.NoError(t, p.Close(t.Context()))
+		require.Contains(t, log.String(), "a connection could not be opened")
 	})
 }
 

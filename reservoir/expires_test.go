@@ -100,12 +100,24 @@ func TestANewConnectionThatCannotBeLentIsAFailedOpen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, f *fake) {
-				r := f.pool(t, func(cfg *config) { cfg.ExpiresAt = c.tell })
+				var told []error
+				opened := 0
+				r := f.pool(t, func(cfg *config) {
+					cfg.ExpiresAt = c.tell
+					cfg.Hooks.OpenFailed = func(err error, _ time.Duration) { told = append(told, err) }
+					cfg.Hooks.Opened = func(time.Duration) { opened++ }
+				})
 				got := <-call(t.Context(), r)
 				require.ErrorContains(t, got.err, c.want)
 				var failed *reservoir.OpenError
 				require.True(t, errors.As(got.err, &failed))
 				require.Zero(t, got.took)
+				synctest.Wait()
+				require.Len(t, told, 1, "operators hear of it as of any")
+				require.ErrorIs(t, got.err, told[0])
+				require.Zero(t, opened)
+				require.EqualValues(t, 1, r.Stats().OpenFailures)
+				require.ErrorIs(t, r.Stats().LastOpenError, told[0])
 				shut(t, r)
 			})
 		})

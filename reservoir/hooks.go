@@ -18,7 +18,7 @@ type Hooks struct {
 	Opening func()
 	// Opened: Open has made a connection.
 	Opened func(took time.Duration)
-	// OpenFailed: Open or Admit failed.
+	// OpenFailed: Open or Admit failed, or what Open has made can't be lent even once.
 	OpenFailed func(err error, took time.Duration)
 	// OpenSkipped: an admitted open was not wanted any more, and Open was not
 	// called, or Close has ended the open.

@@ -34,10 +34,13 @@ func (r *Reservoir[C]) open(e *entry[C]) {
 	}
 	until := never
 	unusable := callback.Isolate(who, func() (err error) { until, err = r.expiryAndWatch(e); return err })
-	took := r.clock.exact() - openBegan
-	r.opened(e, began, until, unusable)
-	if opened := r.cfg.Hooks.Opened; opened != nil {
-		r.callHook(func() { opened(time.Duration(took)) })
+	took := time.Duration(r.clock.exact() - openBegan)
+	failed := r.opened(e, began, until, unusable)
+	if hook := r.cfg.Hooks.OpenFailed; hook != nil && failed {
+		r.callHook(func() { hook(unusable, took) })
+	}
+	if hook := r.cfg.Hooks.Opened; hook != nil && !failed {
+		r.callHook(func() { hook(took) })
 	}
 }
 
@@ -103,13 +106,16 @@ func (r *Reservoir[C]) skipOpen(e *entry[C]) {
 }
 
 // opened takes a new connection in, which can be used until a time; unusable is
-// why it can't be used at all, which counts as a failed open.
-func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) {
+// why it can't be used at all, which counts as a failed open, as opened says, unless Close has begun.
+func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) (failed bool) {
 	lasting := isPermanent(unusable)
 	var fx effects[C]
 	r.mu.Lock()
 	now := r.clock.read()
 	r.mu.openTime = smoothedOpenTime(r.mu.openTime, now-began)
+	if failed = unusable != nil && !r.mu.closed; failed {
+		r.mu.stats.OpenFailures++
+	}
 	if unusable != nil {
 		e.lost = unusable
 	}
@@ -144,6 +150,7 @@ func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) {
 	r.notifyReady(&fx)
 	r.reconcile(&fx)
 	r.unlock(&fx)
+	return failed
 }
 
 // openFailed ends an open that made nothing. One that failed because a budget is full

@@ -94,6 +94,8 @@ func (a *account) compare(s Stats, made int, cfg Config[*provenConn]) string {
 	for _, n := range s.Closed {
 		closed += n
 	}
+	unmade, skipped := a.admits.Load()-uint64(made), s.OpenFailures+s.OpensSkipped
+	allLent := cfg.ExpiresAt == nil && cfg.Watch == nil // else some that were made can't be lent even once, which is a failed open
 	type figure struct {
 		name       string
 		stats, was uint64
@@ -104,7 +106,8 @@ func (a *account) compare(s Stats, made int, cfg Config[*provenConn]) string {
 		{"Closed", closed, uint64(made), true},
 		{"Checks", s.Checks, a.checks.Load(), true},
 		{"CheckFailures", s.CheckFailures, a.checkFailures.Load(), true},
-		{"OpenFailures and OpensSkipped", s.OpenFailures + s.OpensSkipped, a.admits.Load() - uint64(made), cfg.Admit != nil},
+		{"OpenFailures and OpensSkipped", skipped, unmade, cfg.Admit != nil && allLent},
+		{"OpenFailures and OpensSkipped", skipped, min(max(skipped, unmade), unmade+s.Closed[Lost]+s.Closed[Outdated]), cfg.Admit != nil},
 		{"Acquired", s.Acquired, a.acquired.Load(), !a.proved},
 		{"Timeouts", s.Timeouts, a.timeouts.Load(), !a.proved},
 		{"Canceled", s.Canceled, a.canceled.Load(), !a.proved},

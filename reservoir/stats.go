@@ -73,7 +73,7 @@ type Stats struct {
 	// MaxWaiters or FailWaiters with ErrExhausted.
 	Timeouts, Canceled, Failed, Rejected uint64
 	// Opens counts calls of Open. OpenFailures counts those of Open and Admit
-	// that failed, OpensSkipped permissions that were given back unused and opens
+	// that failed, what can't be lent even once included, OpensSkipped permissions that were given back unused and opens
 	// that Close has ended.
 	Opens, OpenFailures, OpensSkipped uint64
 	// Checks counts calls of Check, CheckFailures those that failed.
