@@ -12,15 +12,15 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// lend borrows a connection for one stateless call, whose time is over at the deadline, if there is one.
-func (p *FlightSQLPool) lend(ctx context.Context, trace *session.Trace, deadline time.Time, op string, verified bool) (*SessionHandle, error) {
-	began := trace.Now()
-	loan, err := p.borrow(ctx, op, verified)
-	trace.Waited(began)
+// lend borrows a connection for one stateless call.
+func (p *FlightSQLPool) lend(ctx context.Context, call session.PoolCall, verified bool) (*SessionHandle, error) {
+	began := call.Trace.Now()
+	loan, err := p.borrow(ctx, call.Op, verified)
+	call.Trace.Waited(began)
 	if err != nil {
 		return nil, err
 	}
-	return session.NewTraced(loan.Value(), p.policy, trace, deadline, p.tracing.onRelease(ctx, p.target, loan.ConnectionID(), p.returnLoan(loan))), nil
+	return session.NewTraced(loan.Value(), p.policy, call, p.tracing.onRelease(ctx, p.target, loan.ConnectionID(), p.returnLoan(loan))), nil
 }
 
 // borrow is takeConn for the call op. A tracer that ends the goroutine keeps no

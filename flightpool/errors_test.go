@@ -38,6 +38,36 @@ func TestNoErrorNamesTheReservoir(t *testing.T) {
 	})
 }
 
+// An error names the method that was called, and whose fault it was.
+func TestErrorsNameTheMethodThatWasCalled(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{}, func(r *rig) {
+		ops := map[string]error{
+			"Execute": drained(r.pool.Execute(r.Context(), "SELECT * FROM missing")),
+			"Query":   drained(r.pool.Query(r.Context(), "SELECT * FROM missing")),
+			"Update":  func() error { _, err := r.pool.Update(r.Context(), "DROP TABLE missing"); return err }(),
+			"Tables": func() error {
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, Do: testserver.Fail(codes.Internal, "no")})
+				defer r.srv.Faults().Clear()
+				return drained(r.pool.Tables(r.Context(), TableFilter{}))
+			}(),
+		}
+		for op, err := range ops {
+			var e *Error
+			require.ErrorAs(r, err, &e, op)
+			require.Equal(r, op, e.Op)
+			require.Equal(r, FaultStatement, e.Fault, op)
+		}
+		s := r.session()
+		ended, stop := context.WithCancel(r.Context())
+		stop()
+		var e *Error
+		require.ErrorAs(r, r.pool.Close(ended), &e)
+		require.Equal(r, "Close", e.Op)
+		require.Equal(r, FaultContext, e.Fault, "it was given no time")
+		require.NoError(r, s.Close())
+	})
+}
+
 // within calls f with a second's time.
 func within(ctx context.Context, f func(context.Context) error) error {
 	bounded, stop := context.WithTimeout(ctx, time.Second)

@@ -2,6 +2,7 @@ package flightpool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -125,8 +126,12 @@ func (p *FlightSQLPool) Close(ctx context.Context) error {
 		return nil
 	}
 	e := &Error{Op: "Close", Stage: backend.StageClose, Target: p.target, Err: err}
-	if reservoir.ClosedBefore(err) {
+	var forced *reservoir.CloseError
+	switch {
+	case reservoir.ClosedBefore(err):
 		e.Fault = FaultUsage
+	case errors.As(err, &forced):
+		e.Fault = FaultContext
 	}
 	return e
 }

@@ -175,7 +175,7 @@ func runStateless[T any](ctx context.Context, p *FlightSQLPool, op, text string,
 	attempt := func(verified bool) (v T, reached bool, err error) {
 		wait, stop := withDeadline(ctx, deadline)
 		defer stop()
-		s, err := p.lend(wait, trace, deadline, op, verified)
+		s, err := p.lend(wait, session.PoolCall{Op: op, Trace: trace, Deadline: deadline}, verified)
 		if err != nil {
 			return v, false, err
 		}

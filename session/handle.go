@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,8 +38,8 @@ type SessionHandle struct {
 	// kept is what a prepared session proves itself by, nil of others: see Kept.
 	kept *keptProof
 
-	// trace is that of a stateless handle's call, which the pool has begun, and deadline when
-	// its time is over, which has begun with it; zero: its options say.
+	// op, trace and deadline are those of a stateless handle's call: see PoolCall.
+	op       string
 	trace    *Trace
 	deadline time.Time
 
@@ -99,21 +100,28 @@ func NewWithID(conn backend.Conn, id uint64, policy *Policy, releaseConn func(di
 // NewStateless makes a handle for a single call, at whose end the handle closes itself.
 // Nothing can be left to lose between two calls, so it needs no proof.
 func NewStateless(conn backend.Conn, policy *Policy, releaseConn func(discard error)) *SessionHandle {
-	return NewTraced(conn, policy, nil, time.Time{}, releaseConn)
+	return NewTraced(conn, policy, PoolCall{}, releaseConn)
 }
 
-// NewTraced is NewStateless for a call that has begun, with its trace. The handle ends it, but
-// for a call that fails before it has a result: its caller does, who may make it again. deadline
-// is when the time of the call is over, whatever its options say; zero: they do.
-func NewTraced(conn backend.Conn, policy *Policy, trace *Trace, deadline time.Time, releaseConn func(discard error)) *SessionHandle {
+// A PoolCall is a call that a pool has begun, and makes on one connection or the other.
+type PoolCall struct {
+	Op       string    // the pool's method, for errors; empty: that of the handle
+	Trace    *Trace    // nil without a tracer
+	Deadline time.Time // when its time is over, whatever its options say; zero: they do
+}
+
+// NewTraced is NewStateless for a call that has begun. The handle ends its trace, but for
+// a call that fails before it has a result: its caller does, who may make it again.
+func NewTraced(conn backend.Conn, policy *Policy, call PoolCall, releaseConn func(discard error)) *SessionHandle {
 	s := New(conn, policy, releaseConn)
-	s.stateless, s.trace, s.deadline = true, trace, deadline
+	s.stateless, s.op, s.trace, s.deadline = true, call.Op, call.Trace, call.Deadline
 	return s
 }
 
 // begin makes the handle busy with a new call. While an earlier call is being ended in
 // the background it waits for that, as long as ctx and the timeout of the call allow.
 func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, mode callMode) (begun *call, err error) {
+	op = cmp.Or(s.op, op)
 	ctx, trace := s.startTrace(ctx, op, opts)
 	err = errCallbackExited // where a method of ctx ends the goroutine
 	held := false

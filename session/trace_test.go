@@ -316,7 +316,7 @@ func TestTheTraceOfAPoolsCallIsItsOwnToEndWithoutAResult(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			trace.Waited(began)
 			trace.Retried()
-			err := readAll(NewTraced(r.conn, r.policy, trace, time.Time{}, r.returned).Query(ctx, sql))
+			err := readAll(NewTraced(r.conn, r.policy, PoolCall{Trace: trace}, r.returned).Query(ctx, sql))
 			require.Equal(t, !ended, err != nil)
 			require.Equal(t, ended, len(l.outcomes()) == 1)
 			trace.End(err)
