@@ -20,7 +20,11 @@ import (
 // query ends, whichever comes first. A result that is released or closed before
 // its end is read on in the background for at most 100 ms and 1 MiB (inside a
 // transaction 250 ms, or CancelPolicy.Grace, and 32 MiB); if it has not ended
-// by then, its statement is cancelled on the server. Outside of a transaction a
+// by then, its statement is cancelled on the server. It is read on for CancelPolicy.Budget, and
+// however many bytes, where nothing would show that a cancel has worked: on a server that has
+// no request for it and has not shown how its sessions run their statements (SwanLake, Dremio), where
+// a result that is longer costs its connection, so that a query is better given a LIMIT; and for as long
+// in a transaction of a server that does not know its transactions. Outside of a transaction a
 // statement that may change something is read on to its end instead, or to the
 // deadline of its context; Close does that before it returns. An open transaction
 // survives that unless the server says otherwise; later calls then answer
