@@ -39,6 +39,9 @@ func (p *FlightSQLPool) verifiedOpen(open func(context.Context) (backend.Conn, e
 		if err != nil {
 			closed := flightconn.StillClosing(err)
 			err = p.openError(ctx, err)
+			if isPermanent(err) || reservoir.IsPermanent(err) {
+				p.readyWaits.fail(start, &uselessError{p, err})
+			}
 			p.health.failed(err, time.Since(start))
 			if err = p.markPermanent(err); closed != nil {
 				err = reservoir.StillClosing(err, closed)

@@ -27,6 +27,7 @@ type FlightSQLPool struct {
 	closing     atomic.Bool // set before anything else of Close
 	background  taskgroup.Group
 	health      health
+	readyWaits  readyWaits
 	counters    counters
 	times       times
 	tracing     *tracing // nil without tracers
@@ -103,15 +104,6 @@ func (p *FlightSQLPool) Reset() { p.conns.Reset() }
 
 // EvictIdle closes the idle connections beyond MinIdle and returns how many.
 func (p *FlightSQLPool) EvictIdle() int { return p.conns.EvictIdle() }
-
-// WaitReady waits until n connections are open, opening what is missing. More than
-// MaxSize are an error at once.
-func (p *FlightSQLPool) WaitReady(ctx context.Context, n int) error {
-	if err := p.conns.WaitReady(ctx, n); err != nil {
-		return p.acquireError(ctx, "WaitReady", err)
-	}
-	return nil
-}
 
 // Close refuses new calls, wakes everybody who waits with ErrClosed, and waits
 // for results, sessions and cancel chains until ctx ends; those still out are

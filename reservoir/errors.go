@@ -120,6 +120,13 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
+// IsPermanent reports whether err is marked by Permanent. It may call methods of the user's error, so
+// that no lock is held.
+func IsPermanent(err error) bool {
+	var lasting *permanentError
+	return errors.As(err, &lasting)
+}
+
 type permanentError struct{ err error }
 
 func (e *permanentError) Error() string { return e.err.Error() }

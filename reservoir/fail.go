@@ -69,13 +69,6 @@ type pendingFailure struct {
 	err          error
 }
 
-// isPermanent says whether an error of an open is marked so. It may call methods of
-// the user's error, so the caller must not hold mu.
-func isPermanent(err error) bool {
-	var lasting *permanentError
-	return errors.As(err, &lasting)
-}
-
 // failWaitersUpTo fails the callers who came before an open began, as OpenRetry says.
 // Callers who came after the open began wait for the next one. The caller holds mu.
 func (r *Reservoir[C]) failWaitersUpTo(through uint64, cause error, lasting bool, fx *effects[C]) {

@@ -108,7 +108,7 @@ func (r *Reservoir[C]) skipOpen(e *entry[C]) {
 // opened takes a new connection in, which can be used until a time; unusable is
 // why it can't be used at all, which counts as a failed open, as opened says, unless Close has begun.
 func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) (failed bool) {
-	lasting := isPermanent(unusable)
+	lasting := IsPermanent(unusable)
 	var fx effects[C]
 	r.mu.Lock()
 	now := r.clock.read()
@@ -161,7 +161,7 @@ func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bo
 	if !errors.As(cause, &left) {
 		_ = releasePermission(e.release) // the open's own error matters more
 	}
-	lasting := isPermanent(cause)
+	lasting := IsPermanent(cause)
 	var fx effects[C]
 	r.mu.Lock()
 	r.admitted(e)

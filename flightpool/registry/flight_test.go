@@ -315,3 +315,22 @@ func TestAServerRegisteredAgainLeavesTheSettingsAsTheyWere(t *testing.T) {
 		})
 	}
 }
+
+// What refuses the credentials does so again: Warmup waits for nothing then.
+func TestWarmupEndsWhereNoOpenCanSucceed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory, Users: map[string]string{"me": "right"}})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, srv.Close()) }()
+		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{flightKind(srv)}})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, r.Close(t.Context())) }()
+		d := registry.ServerDefinition{Name: "s", Kind: "flightsql", Users: map[string]registry.UserMapping{"a": {User: "me", Password: "wrong"}}, MinIdle: -1, WarmupConnections: -1}
+		require.NoError(t, r.Register(t.Context(), d))
+		start := time.Now()
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		require.ErrorContains(t, r.Warmup(ctx, "s", 1), "Unauthenticated")
+		require.Less(t, time.Since(start), time.Second)
+	})
+}

@@ -163,6 +163,9 @@ type flightVersion struct {
 // Close closes the pool with its reservoir.
 func (g flightVersion) Close(ctx context.Context) error { return g.pool.Close(ctx) }
 
+// WaitReady is the pool's, which knows where no open can succeed.
+func (g flightVersion) WaitReady(ctx context.Context, n int) error { return g.pool.WaitReady(ctx, n) }
+
 // buildVersion makes a user's pool. It connects to nothing: reconfigure starts that.
 // MinIdle is zero until then. The hooks of the pool are those of all its versions.
 func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition, f connKey) (poolVersion, error) {
