@@ -110,6 +110,25 @@ func (e *OpenError) Error() string { return "reservoir: open: " + e.Err.Error() 
 // Unwrap gives Err.
 func (e *OpenError) Unwrap() error { return e.Err }
 
+// UnusableError says why what Open has made can't be lent even once. It reaches those whom an error of
+// Open does.
+type UnusableError struct {
+	// Err is what ExpiresAt or Watch said, or how they have ended.
+	Err error
+}
+
+func (e *UnusableError) Error() string { return e.Err.Error() }
+
+// Unwrap gives Err.
+func (e *UnusableError) Unwrap() error { return e.Err }
+
+func unusableError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &UnusableError{err}
+}
+
 // Permanent marks an error of Open or Admit that will not go away by trying
 // again, such as a refused credential: it reaches those who wait at once, whatever
 // OpenRetry says. It is nil for a nil err.

@@ -18,7 +18,8 @@ type Hooks struct {
 	Opening func()
 	// Opened: Open has made a connection.
 	Opened func(took time.Duration)
-	// OpenFailed: Open or Admit failed, or what Open has made can't be lent even once.
+	// OpenFailed: Open or Admit failed, or, with an UnusableError, what Open has made can't be lent
+	// even once; Opened was told of that before.
 	OpenFailed func(err error, took time.Duration)
 	// OpenSkipped: an admitted open was not wanted any more, and Open was not
 	// called, or Close has ended the open.

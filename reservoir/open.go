@@ -33,14 +33,14 @@ func (r *Reservoir[C]) open(e *entry[C]) {
 		return
 	}
 	until := never
-	unusable := callback.Isolate(who, func() (err error) { until, err = r.expiryAndWatch(e); return err })
+	unusable := unusableError(callback.Isolate(who, func() (err error) { until, err = r.expiryAndWatch(e); return err }))
 	took := time.Duration(r.clock.exact() - openBegan)
 	failed := r.opened(e, began, until, unusable)
+	if hook := r.cfg.Hooks.Opened; hook != nil { // as Closed will be told
+		r.callHook(func() { hook(took) })
+	}
 	if hook := r.cfg.Hooks.OpenFailed; hook != nil && failed {
 		r.callHook(func() { hook(unusable, took) })
-	}
-	if hook := r.cfg.Hooks.Opened; hook != nil && !failed {
-		r.callHook(func() { hook(took) })
 	}
 }
 

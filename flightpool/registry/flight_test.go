@@ -334,3 +334,40 @@ func TestWarmupEndsWhereNoOpenCanSucceed(t *testing.T) {
 		require.Less(t, time.Since(start), time.Second)
 	})
 }
+
+// A connection that cannot be lent even once is opened and closed, and a failed open; others follow it.
+func TestAConnectionThatCannotBeLentCountsOnceAsEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, srv.Close()) }()
+		lasts := -time.Hour
+		kind := registry.Kind{Name: "flightsql", Flight: func(ctx context.Context, r registry.ConnectParams) (*flightpool.FlightSQLPool, error) {
+			cfg := r.Config
+			cfg.Dialer = srv.Dial
+			cfg.Auth = flightpool.TokenAuth(func(context.Context) (string, time.Time, error) { return "t", time.Now().Add(lasts), nil })
+			return flightpool.New(ctx, "grpc://mem:1", cfg)
+		}}
+		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{kind}})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, r.Close(t.Context())) }()
+		d := registry.ServerDefinition{Name: "s", Kind: "flightsql", Users: map[string]registry.UserMapping{"a": {}}, MinIdle: -1, WarmupConnections: -1, MaxSize: 1}
+		require.NoError(t, r.Register(t.Context(), d))
+		for range 2 {
+			_, err = r.Query(t.Context(), "s", "a", "SELECT 1")
+			require.ErrorContains(t, err, "a new connection ends in")
+			time.Sleep(2 * time.Second)
+		}
+		users, err := r.UserStats("s")
+		require.NoError(t, err)
+		stats := users[0]
+		require.EqualValues(t, 2, stats.ConnectionErrors)
+		require.EqualValues(t, 2, stats.Created)
+		require.EqualValues(t, 2, stats.Destroyed)
+		require.Less(t, stats.MeanLifetime, time.Second)
+		lasts = time.Hour
+		v, err := flightpool.CollectOneRow[int64](r.Query(t.Context(), "s", "a", "SELECT 1"))
+		require.NoError(t, err)
+		require.EqualValues(t, 1, v)
+	})
+}

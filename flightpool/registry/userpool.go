@@ -108,7 +108,9 @@ func (u *userPool) hooks() reservoir.Hooks {
 			}
 			u.openFailures.Add(1)
 			s.health.recordCheck(err, true)
-			m.NotOpened() // it may have waited at the gate since before the probe asked
+			if !errors.As(err, new(*reservoir.UnusableError)) { // else Opened was told
+				m.NotOpened() // it may have waited at the gate since before the probe asked
+			}
 			if g := u.version.Load(); s.health.down.Load() != nil && g.Stats().InUse > 0 {
 				g.FailWaiters(probeOpenError{err}) // the probe has its result; the reservoir would wait for a connection on loan
 			}
