@@ -73,5 +73,5 @@ var (
 	otherConflicts = regexp.MustCompile(`\bon conflict\b|\bconflict target\b|\bconflicted with the\b`)
 	// conflictWords are whole words, since names have them in them. In conflictTypes they are written as one.
 	conflictWords = regexp.MustCompile(`\bconflict(ed|ing)?\b|\bconflicts with\b|\bwrite_conflict\b|could not serialize|\bserialization[ _]failure\b|\bdeadlock(s|ed|_detected)?\b`)
-	conflictTypes = regexp.MustCompile(`[a-z]Conflict\b|\b[A-Za-z]*Conflict[A-Z]|\b[A-Za-z]*Deadlock[A-Z]`)
+	conflictTypes = regexp.MustCompile(`[a-z]Conflict\b|\b[A-Za-z]*Conflict[A-Z]|\b[A-Za-z]*Deadlock[A-Z]|\b[A-Z][A-Z_]*_CONFLICT\b|\bCONFLICT_[A-Z]`)
 )

@@ -516,6 +516,9 @@ func TestWhatIsAConflict(t *testing.T) {
 		{fails(FaultStatement, "", errors.New("Deadlock found")), true},
 		{fails(FaultStatement, "", errors.New("Transaction was deadlocked on lock resources with another process")), true},
 		{fails(FaultStatement, "", errors.New("conflicting transactions")), true},
+		{fails(FaultStatement, "", errors.New("TXN_WRITE_CONFLICT: commit again")), true},
+		{fails(FaultStatement, "", errors.New("CommitConflictException: the table has changed")), true},
+		{fails(FaultStatement, "", errors.New("WriteConflict")), true},
 		{fails(FaultStatement, "", errors.New(`DuckDBFailure(Error { code: Unknown }, Some("TransactionContext Error: Conflict on tuple deletion!"))`)), true},
 		{fails(FaultStatement, "", errors.New(`TransactionContext Error: Catalog write-write conflict on create with "t"`)), true},
 		// What the statement has is no word of the server's.
