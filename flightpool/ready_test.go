@@ -67,3 +67,25 @@ func TestWaitReadyGoesOnWhileTheServerIsAway(t *testing.T) {
 		r.srv.Faults().Clear()
 	})
 }
+
+// What an open has begun with before WaitReady was called may have been put right meanwhile.
+func TestWaitReadyIsNotEndedByAnOpenThatBeganBefore(t *testing.T) {
+	withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+		calls := 0
+		source := func(context.Context) (string, time.Time, error) {
+			if calls++; calls == 1 {
+				time.Sleep(time.Second)
+				return "", time.Time{}, reservoir.Permanent(errors.New("the account is locked"))
+			}
+			return "t", time.Time{}, nil
+		}
+		p, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, MinIdle: -1, MaxSize: 1, Auth: TokenAuth(source)})
+		require.NoError(t, err)
+		failed := make(chan error, 1)
+		go func() { failed <- p.Ping(t.Context()) }()
+		time.Sleep(500 * ms)
+		require.NoError(t, p.WaitReady(t.Context(), 1))
+		require.ErrorContains(t, <-failed, "locked")
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
