@@ -139,7 +139,8 @@ func mayLeaveHandle(e *backend.Error) bool {
 	return e.Stage == backend.StagePrepare && meaningOf(effect.Statement, e) == effect.NotKnown
 }
 
-// closeKept closes all statements that are kept for the connection.
+// closeKept closes all statements that are kept for the connection. One that the server does not know any more, which
+// may have begun the session anew while nobody had it, is closed.
 func (s *SessionHandle) closeKept(ctx context.Context) error {
 	if s.policy.Statements == nil || !canBeKept(s.conn) {
 		return nil
@@ -150,8 +151,11 @@ func (s *SessionHandle) closeKept(ctx context.Context) error {
 	}
 	var failed error
 	for _, st := range found.(*connStatements).byText { // it is out of reach of others
-		if failed == nil {
-			failed = st.stmt.Close(ctx)
+		if failed != nil {
+			break
+		}
+		if err := st.stmt.Close(ctx); err != nil && backend.FaultIn(err) != backend.FaultStatement {
+			failed = err
 		}
 	}
 	return failed
