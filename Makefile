@@ -123,8 +123,8 @@ interop: deps $(interop)/requirements.txt $(if $(MORE),$(interop)/more/requireme
 	@cd testserver/duckdb && go build -o $(interop)/ ./cmd/duckserver $(quiet)
 	@cd cmd/flightpool && go build -o $(interop)/ . $(quiet)
 	@if command -v java && command -v mvn; then $(MAKE) $(interop)/$(jdbc) $(javaservers); else echo "JDBC and the servers in Java are left out: they need java and mvn" >&2; fi >/dev/null
-	@cd internal/tools/interop && go build -o $(interop)/ . $(sqliteserver) $(quiet)
-	@cd internal/tools/interop && $(interop)/interop -venv $(interop) -duckserver $(interop)/duckserver -flightpool $(interop)/flightpool -sqlite $(interop)/$(notdir $(sqliteserver)) \
+	@cd internal/tools/interop && go build -o $(interop)/ . ./drivers $(sqliteserver) $(quiet)
+	@cd internal/tools/interop && $(interop)/interop -venv $(interop) -duckserver $(interop)/duckserver -flightpool $(interop)/flightpool -drivers $(interop)/drivers -sqlite $(interop)/$(notdir $(sqliteserver)) \
 		-jdbc "$(call made,$(jdbc))" -derby "$(call made,derby)" -dazzleduck "$(call made,dazzleduck)" $(if $(MORE),-more $(interop)/more) $(if $(WRITE),-write)
 
 $(interop)/requirements.txt: internal/tools/interop/clients/requirements.txt

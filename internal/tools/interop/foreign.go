@@ -13,11 +13,22 @@ import (
 
 var errSilent = errors.New("it checked nothing")
 
-// foreign runs a client of another maker, which prints a line for each of its
-// checks, and adds them to the report. When it has gone, the server has to be
-// at rest.
+// foreign runs a client of another maker on duck, and adds its checks to the
+// report. When it has gone, the server has to be at rest.
 func foreign(client string, cmd *exec.Cmd, duck *server, report *report) error {
 	report.heading(client, "duckserver")
+	if err := told(client, cmd, report); err != nil {
+		return err
+	}
+	rest := <-duck.watch(time.Second / 2)
+	note := fmt.Sprintf("%d ms of processor time in the second after", rest.used.Milliseconds())
+	report.add("what it began and left is at an end", rest.used < time.Second/10, note)
+	return rest.err
+}
+
+// told runs a program that prints a line for each of its checks, and adds them
+// to the report.
+func told(client string, cmd *exec.Cmd, report *report) error {
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
 	out, err := cmd.StdoutPipe()
@@ -28,8 +39,8 @@ func foreign(client string, cmd *exec.Cmd, duck *server, report *report) error {
 		return err
 	}
 	failed := report.failed
-	told := 0
-	for lines := bufio.NewScanner(out); lines.Scan(); told++ {
+	checks := 0
+	for lines := bufio.NewScanner(out); lines.Scan(); checks++ {
 		var line struct {
 			Check string `json:"check"`
 			OK    bool   `json:"ok"`
@@ -41,11 +52,8 @@ func foreign(client string, cmd *exec.Cmd, duck *server, report *report) error {
 		report.add(line.Check, line.OK, line.Note)
 	}
 	err = cmd.Wait()
-	if told == 0 || err != nil && report.failed == failed { // one that has told of a failed check ends so, too
-		return fmt.Errorf("%s ended after %d checks: %w\n%s", client, told, cmp.Or(err, errSilent), complaints.String())
+	if checks == 0 || err != nil && report.failed == failed { // one that has told of a failed check ends so, too
+		return fmt.Errorf("%s ended after %d checks: %w\n%s", client, checks, cmp.Or(err, errSilent), complaints.String())
 	}
-	rest := <-duck.watch(time.Second / 2)
-	note := fmt.Sprintf("%d ms of processor time in the second after", rest.used.Milliseconds())
-	report.add("what it began and left is at an end", rest.used < time.Second/10, note)
-	return rest.err
+	return nil
 }

@@ -3,6 +3,7 @@
 //
 //	pool       -> Arrow's reference servers in Java and Go, DazzleDuck, roapi, Sail
 //	              on demand Deephaven and BenoStreamDB
+//	              ADBC's drivers in C for SQLite and PostgreSQL
 //	ADBC, JDBC -> duckserver  Apache's drivers on testserver/duckdb
 //
 // Beside it, arrow-go's bare client and ADBC's driver do the same as the
@@ -36,6 +37,7 @@ type config struct {
 	derby      string // the jars of Arrow's Java reference server; empty: leave it out
 	sqlite     string // the program of Arrow's Go example server; empty: leave it out
 	dazzleDuck string // the jars of DazzleDuck; empty: leave it out
+	drivers    string // the program of drivers; empty: leave ADBC's drivers in C out
 	more       string // virtual environment with servers/requirements.txt; empty: leave its servers out
 	doc        string // docs/servers.md
 	write      bool   // write its table
@@ -54,6 +56,7 @@ func main() {
 	flag.StringVar(&cfg.derby, "derby", "", "folder of the jars of Arrow's Java reference server (none: it is left out)")
 	flag.StringVar(&cfg.sqlite, "sqlite", "", "program of Arrow's Go example server (none: it is left out)")
 	flag.StringVar(&cfg.dazzleDuck, "dazzleduck", "", "folder of DazzleDuck's jars (none: it is left out)")
+	flag.StringVar(&cfg.drivers, "drivers", "", "program that runs ADBC's drivers in C (none: they are left out)")
 	flag.StringVar(&cfg.more, "more", "", "virtual environment with servers/requirements.txt (none: its servers are left out)")
 	flag.StringVar(&cfg.doc, "doc", "../../../docs/servers.md", "the document with the table of servers and features")
 	flag.BoolVar(&cfg.write, "write", false, "write the table")
@@ -84,6 +87,9 @@ func run(ctx context.Context, cfg config) (failed int, err error) {
 	var report report
 	if err := onProducts(ctx, cfg, &report); err != nil || cfg.only != "" {
 		return report.failed, err
+	}
+	if err := onDrivers(ctx, cfg, &report); err != nil {
+		return 0, err
 	}
 	duck, err := startDuck(ctx, cfg)
 	if err != nil {

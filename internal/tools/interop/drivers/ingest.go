@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// numbers is a batch of the column n.
+func numbers(all ...int64) arrow.RecordBatch {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "n", Type: arrow.PrimitiveTypes.Int64}}, nil))
+	defer b.Release()
+	b.Field(0).(*array.Int64Builder).AppendValues(all, nil)
+	return b.NewRecordBatch()
+}
+
+// twice reads a batch of 1 and 2 two times.
+func twice() (array.RecordReader, error) {
+	batch := numbers(1, 2)
+	defer batch.Release()
+	return array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch, batch})
+}
+
+func ingest(ctx context.Context, pool *flightpool.FlightSQLPool, name string, mode flightpool.IngestMode, rows array.RecordReader) error {
+	_, err := pool.Ingest(ctx, name, rows, flightpool.IngestOptions{Mode: mode})
+	return err
+}
+
+func ingested(ctx context.Context, _ *database, pool *flightpool.FlightSQLPool) (string, error) {
+	for _, mode := range []flightpool.IngestMode{flightpool.IngestCreate, flightpool.IngestAppend} {
+		rows, err := twice()
+		if err != nil {
+			return "", err
+		}
+		err = ingest(ctx, pool, "ingested", mode, rows)
+		rows.Release()
+		if err != nil {
+			return "", err
+		}
+	}
+	return "", holds(ctx, pool, "ingested", 1, 1, 1, 1, 2, 2, 2, 2)
+}
+
+// broken ends in a way of its own where its second batch would come.
+type broken struct {
+	array.RecordReader
+	end  func() error
+	read int
+	err  error
+}
+
+func (r *broken) Next() bool {
+	if r.read++; r.read > 1 {
+		r.err = r.end()
+		return false
+	}
+	return r.RecordReader.Next()
+}
+
+func (r *broken) Err() error { return r.err }
+
+var errReader = errors.New("the reader's own")
+
+func readerFails(ctx context.Context, _ *database, pool *flightpool.FlightSQLPool) (string, error) {
+	return "", breaks(ctx, pool, "failed", func() error { return errReader }, func(err error, recovered any) bool {
+		return recovered == nil && errors.Is(err, errReader) && !errors.Is(err, flightpool.ErrSessionLost)
+	})
+}
+
+func readerPanics(ctx context.Context, _ *database, pool *flightpool.FlightSQLPool) (string, error) {
+	return "", breaks(ctx, pool, "panicked", func() error { panic(errReader) }, func(_ error, recovered any) bool {
+		err, _ := recovered.(error)
+		return errors.Is(err, errReader)
+	})
+}
+
+// breaks has the reader of an ingestion end so, and then writes to the same table.
+func breaks(ctx context.Context, pool *flightpool.FlightSQLPool, name string, end func() error, good func(err error, recovered any) bool) error {
+	if err := table(ctx, pool, name); err != nil {
+		return err
+	}
+	rows, err := twice()
+	if err != nil {
+		return err
+	}
+	defer rows.Release()
+	var recovered any
+	func() {
+		defer func() { recovered = recover() }()
+		err = ingest(ctx, pool, name, flightpool.IngestAppend, &broken{RecordReader: rows, end: end})
+	}()
+	if !good(err, recovered) {
+		return errors.Join(fmt.Errorf("%v was recovered", recovered), err)
+	}
+	if _, err := pool.Update(ctx, "INSERT INTO "+name+" VALUES (7)"); err != nil {
+		return fmt.Errorf("a change behind it: %w", err)
+	}
+	return holds(ctx, pool, name, 7)
+}
