@@ -139,8 +139,7 @@ func mayLeaveHandle(e *backend.Error) bool {
 	return e.Stage == backend.StagePrepare && meaningOf(effect.Statement, e) == effect.NotKnown
 }
 
-// closeKept closes all statements that are kept for the connection. One that the server does not know any more, which
-// may have begun the session anew while nobody had it, is closed.
+// closeKept closes all statements that are kept for the connection. One that the server has forgotten is closed.
 func (s *SessionHandle) closeKept(ctx context.Context) error {
 	if s.policy.Statements == nil || !canBeKept(s.conn) {
 		return nil

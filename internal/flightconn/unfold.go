@@ -114,7 +114,7 @@ func unfold(d arrow.ArrayData, t arrow.DataType, exact bool) (size unfoldedSize)
 			member := child(i, f.Type)
 			size.all, size.one, largest = size.all+member.all, size.one+member.one, max(largest, member.one)
 		}
-		if t.ID() == arrow.DENSE_UNION && !(exact && namesEachOnce(d)) {
+		if t.ID() == arrow.DENSE_UNION && (!exact || !namesEachOnce(d)) {
 			return repeated(n, unfoldedSize{one: largest + rowBytes})
 		}
 		return size

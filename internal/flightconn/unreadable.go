@@ -43,8 +43,8 @@ func misread(t arrow.DataType, native, inDictionary bool) (_ arrow.DataType, ofD
 		}
 	}
 	if !native {
-		switch t.ID() {
-		case arrow.STRING_VIEW, arrow.BINARY_VIEW, arrow.LIST_VIEW, arrow.LARGE_LIST_VIEW, arrow.RUN_END_ENCODED:
+		switch t.(type) {
+		case arrow.BinaryViewDataType, *arrow.ListViewType, *arrow.LargeListViewType, *arrow.RunEndEncodedType:
 			return t, false
 		}
 	}

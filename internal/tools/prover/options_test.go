@@ -157,12 +157,12 @@ func (o own) Error() string     { return o.err.Error() }
 func (o own) SafeToRetry() bool { return flightpool.SafeToRetry(o.err) }
 
 func (o own) Is(target error) bool {
-	if target == context.Canceled || target == context.DeadlineExceeded { //nolint:errorlint // a cause that wraps the end is told alone
+	if target == context.Canceled || target == context.DeadlineExceeded { // of a cause that wraps the end, which is told alone
 		return errors.Is(o.err, target)
 	}
 	return walk(o.err, func(err error) bool {
-		is, ok := err.(interface{ Is(error) bool }) //nolint:errorlint // walk follows the chain
-		return err == target || ok && is.Is(target) //nolint:errorlint // see above
+		is, ok := err.(interface{ Is(error) bool })
+		return err == target || ok && is.Is(target)
 	})
 }
 
