@@ -3,6 +3,7 @@ package flightpool
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -325,4 +326,84 @@ func TestAPreparedReadIsPreparedAgainBehindWhatThePoolAlters(t *testing.T) {
 		require.NoError(r, s.Close())
 		require.Zero(r, r.openOnServer())
 	})
+}
+
+// A change that others do not see yet is behind no statement: what is prepared while it is under way, or beside its
+// transaction, is prepared again. In the transaction itself that is so once.
+func TestAPreparedReadIsPreparedAgainBehindAChangeThatWasOpen(t *testing.T) {
+	const create = "CREATE TABLE v (a BIGINT)"
+	bySession := testserver.Strict()
+	bySession.Name, bySession.IgnoreTxID, bySession.UnknownTxOK = "by its session", true, true
+	for _, profile := range []testserver.Profile{testserver.Strict(), bySession} {
+		for name, change := range map[string]func(r *rig, own *SessionHandle, executed func(again int)){
+			"by a transaction of another's": func(r *rig, _ *SessionHandle, executed func(int)) {
+				require.NoError(r, r.pool.InTx(r.Context(), TxOptions{}, func(ctx context.Context, tx *Tx) error {
+					_, err := tx.Update(ctx, create)
+					executed(2)
+					return err
+				}))
+				executed(1)
+			},
+			"by a transaction of another's that comes to nothing": func(r *rig, _ *SessionHandle, executed func(int)) {
+				s := r.session()
+				require.NoError(r, s.BeginTransaction(r.Context()))
+				_, err := s.Update(r.Context(), create)
+				require.NoError(r, err)
+				executed(2)
+				require.NoError(r, s.Close())
+				executed(1)
+			},
+			"under way": func(r *rig, _ *SessionHandle, executed func(int)) {
+				arrived, goOn := make(chan struct{}), make(chan struct{})
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: create, Times: 1, Do: testserver.Do(func() { close(arrived); <-goOn })})
+				goOnce := sync.OnceFunc(func() { close(goOn) })
+				defer goOnce()
+				done := make(chan error, 1)
+				go func() { _, err := r.pool.Update(r.Context(), create); done <- err }()
+				<-arrived
+				executed(2)
+				goOnce()
+				require.NoError(r, <-done)
+				executed(1)
+			},
+			"by a transaction of its own": func(r *rig, own *SessionHandle, executed func(int)) {
+				require.NoError(r, own.BeginTransaction(r.Context()))
+				_, err := own.Update(r.Context(), create)
+				require.NoError(r, err)
+				executed(1)
+				require.NoError(r, own.Rollback(r.Context()))
+				executed(1)
+			},
+			"beside a transaction of its own": func(r *rig, own *SessionHandle, executed func(int)) {
+				require.NoError(r, own.BeginTransaction(r.Context()))
+				_, err := r.pool.Update(r.Context(), create)
+				require.NoError(r, err)
+				executed(1)
+				require.NoError(r, own.Rollback(r.Context()))
+				executed(1)
+			},
+		} {
+			t.Run(profile.Name+"/"+name, func(t *testing.T) {
+				keeping(t, profile, func(r *rig, _ func() int) {
+					require.NoError(r, r.pool.Resize(2))
+					prepared := r.srv.Faults().Set(testserver.Fault{On: testserver.OnPrepare, SQL: ofTable, Do: testserver.Do(func() {})}).Fired
+					s := r.session()
+					read, err := s.PrepareQuery(r.Context(), ofTable)
+					require.NoError(r, err)
+					executed := func(again int) {
+						r.Helper()
+						before := prepared()
+						for range 2 {
+							require.NoError(r, drained(read.Query(r.Context(), 1)))
+						}
+						require.Equal(r, before+again, prepared())
+					}
+					executed(0)
+					change(r, s, executed)
+					require.NoError(r, s.Close())
+					require.Zero(r, r.openOnServer())
+				})
+			})
+		}
+	}
 }

@@ -22,6 +22,9 @@ type changedSettings struct {
 	// objects counts what was made, altered or dropped that statements of others may name: servers may give the
 	// rows of a statement by the columns that it had when it was prepared (GizmoSQL).
 	objects atomic.Uint64
+	// openObjects counts the sessions of which a text that makes such a change is under way, or the transaction of one
+	// has not ended: others do not see it yet.
+	openObjects atomic.Int64
 }
 
 type changedSetting struct {
@@ -152,6 +155,7 @@ func (s *SessionHandle) recordHeld(changed *changedSettings, key string) bool {
 		releaseConn := s.mu.releaseConn
 		s.mu.held = held
 		s.mu.releaseConn = func(discard error) {
+			s.settleObjects()
 			changed.release(held)
 			releaseConn(discard)
 		}
@@ -177,8 +181,64 @@ func (s *SessionHandle) holdObjects(script sqlscan.Script) {
 	}
 	changed, key := s.policy.changedSettings("(objects)")
 	s.holdSetting(changed, key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.held[key] && !s.mu.openObjects { // else nothing would settle it
+		s.mu.openObjects = true
+		changed.openObjects.Add(1)
+	}
 	changed.objects.Add(1)
 }
 
-// objectsChanged counts such texts, of all sessions of the pool.
+// settleObjects is for the end of a change: others see it from here on, or it has come to nothing.
+func (s *SessionHandle) settleObjects() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settleObjectsLocked()
+}
+
+// settleObjectsLocked is settleObjects. The lock is held.
+func (s *SessionHandle) settleObjectsLocked() {
+	if s.mu.openObjects {
+		s.mu.openObjects = false
+		changed := s.policy.allChangedSettings()
+		changed.objects.Add(1)
+		changed.openObjects.Add(-1)
+	}
+}
+
+// objectsChanged counts such texts, of all sessions of the pool, and their ends.
 func (s *SessionHandle) objectsChanged() uint64 { return s.policy.allChangedSettings().objects.Load() }
+
+// othersChangeObjects reports whether a change of another session is open.
+func (s *SessionHandle) othersChangeObjects() bool {
+	open := s.policy.allChangedSettings().openObjects.Load()
+	if open == 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return open > 1 || !s.mu.openObjects
+}
+
+// objectsNow are the changes of objects that a statement has behind it that is prepared from here on. Beside an open
+// change there are none to name: what the server prepares may be as before or as after it.
+func (s *SessionHandle) objectsNow() preparedBehind {
+	behind := preparedBehind{changes: s.objectsChanged()}
+	behind.settled = !s.othersChangeObjects() // asked second: one that began since counts as another
+	tx := s.txState()
+	behind.inTx = tx.openOnServer() && tx.objects != behind.changes
+	return behind
+}
+
+// preparedBehind are the changes of objects that a statement was prepared behind. inTx says that its
+// transaction may not have seen all of them.
+type preparedBehind struct {
+	changes       uint64
+	settled, inTx bool
+}
+
+// stale reports whether the statement may have to be another now.
+func (b preparedBehind) stale(s *SessionHandle, sameTx bool) bool {
+	return !b.settled || b.inTx && !sameTx || s.othersChangeObjects() || b.changes != s.objectsChanged() // in this order: see objectsNow
+}

@@ -67,6 +67,7 @@ type SessionHandle struct {
 		prepared    map[*PreparedQuery]struct{}
 		sideEffects sideEffects
 		held        map[string]bool // the keys of settings that changedSettings has of it
+		openObjects bool            // changedSettings.openObjects counts it
 	}
 }
 
@@ -187,6 +188,9 @@ func (s *SessionHandle) markEnding() {
 func (s *SessionHandle) becomeIdle(c *call) {
 	s.mu.Lock()
 	invariant.Check(s.mu.state == busy || s.mu.state == ending, "a call leaves a handle in state %d", s.mu.state)
+	if !s.mu.tx.openOnServer() && s.mu.strayTx == noStrayTx {
+		s.settleObjectsLocked()
+	}
 	if s.mu.lost == nil || s.mu.releaseConn == nil || s.stateless || s.mu.closing {
 		s.becomeIdleLocked(c)
 		return

@@ -104,7 +104,7 @@ func unsent(err error) bool {
 func (q *PreparedQuery) prepareAgain(ctx context.Context, c *call, before backend.Prepared) (backend.Prepared, error) {
 	preparing := c.backendCall
 	preparing.Headers = q.headers
-	objects := q.s.objectsChanged()
+	objects := q.s.objectsNow()
 	stmt, err := q.s.prepare(ctx, q.sql, nil, preparing)
 	if err != nil {
 		return nil, err
@@ -137,8 +137,9 @@ func (q *PreparedQuery) mustPrepareAgain(c *call) bool {
 	stmt, failedRows := q.stmt, q.failedRows
 	q.s.mu.Unlock()
 	_, named := stmt.(backend.HandleTeller)
-	otherObjects := q.script.PlainRead() && !q.goesAsText() && q.objects != q.s.objectsChanged()
-	return failedRows || otherObjects || named && q.tx != c.backendCall.Tx && !q.s.confirmsUnknownTx()
+	sameTx := q.tx == c.backendCall.Tx
+	otherObjects := q.objects.stale(q.s, sameTx) && q.script.PlainRead() && !q.goesAsText()
+	return failedRows || otherObjects || named && !sameTx && !q.s.confirmsUnknownTx()
 }
 
 // retainParams holds the parameters until the call has ended, which may be after the

@@ -27,7 +27,7 @@ type PreparedQuery struct {
 	s       *SessionHandle
 	stmt    backend.Prepared
 	tx      backend.TxID // in which stmt was prepared
-	objects uint64       // changes of objects before that
+	objects preparedBehind
 	sql     string
 	script  sqlscan.Script
 	route   Route
@@ -71,7 +71,7 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 	c.requireSingleExecution(opts.Route, script) // but on some servers it does
 	// A failure is taken for one that has left nothing. Where the answer leaves that
 	// open, what it may have left can be seen by nobody and ends with the connection.
-	q := &PreparedQuery{s: s, sql: sql, script: script, route: opts.Route, headers: c.backendCall.Headers, objects: s.objectsChanged()}
+	q := &PreparedQuery{s: s, sql: sql, script: script, route: opts.Route, headers: c.backendCall.Headers, objects: s.objectsNow()}
 	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) {
 		if script.RunsWhenPrepared() {
 			return asText{s.conn, sql}, nil

@@ -42,6 +42,8 @@ type transaction struct {
 	// abortedBy is what has aborted it. It is set in every aborted transaction.
 	abortedBy error
 
+	objects uint64 // changes of objects before it began
+
 	// hasChanged says that a statement of it has changed something, or may have.
 	hasChanged bool
 
@@ -114,8 +116,9 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 		}
 		return s.beforeTx(ctx)
 	}
+	objects := s.objectsChanged()
 	_, err = runStep(c, s.beginTx, func(id backend.TxID, inTime bool, err error) outcome {
-		tx := transaction{phase: txOpen, id: id}
+		tx := transaction{phase: txOpen, id: id, objects: objects}
 		if err == nil && s.acceptsUnknownTx() {
 			s.policy.ignoresTxIDs.Store(true)
 		}
