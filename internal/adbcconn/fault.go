@@ -168,6 +168,6 @@ func stateOf(e adbc.Error) string {
 // nothing of it is left: not where it tells of a connection, of want of resources, of an operator, of the
 // system, of what it does not know itself, or of a driver's (HY).
 func isStatements(state string) bool {
-	const notKnown = "40003"
-	return state != "" && state != notKnown && !slices.Contains([]string{"00", "01", "02", "08", "53", "57", "58", "F0", "HY", "IM", "XX"}, state[:2])
+	const notKnown, idleInTx, longTx = "40003", "25P03", "25P04" // behind the latter two PostgreSQL closes the connection
+	return state != "" && state != notKnown && state != idleInTx && state != longTx && !slices.Contains([]string{"00", "01", "02", "08", "53", "57", "58", "F0", "HY", "IM", "XX"}, state[:2])
 }

@@ -502,6 +502,7 @@ func TestFaultsOfForeignDriversByTheirStatus(t *testing.T) {
 	for state, want := range map[string]backend.Fault{
 		"P0001": backend.FaultStatement, "40001": backend.FaultStatement, "40P01": backend.FaultStatement, "22012": backend.FaultStatement, "28P01": backend.FaultAuth,
 		"08006": backend.FaultTransport, "57P01": backend.FaultTransport, "40003": backend.FaultTransport, "53200": backend.FaultTransport, "XX000": backend.FaultTransport,
+		"25P02": backend.FaultStatement, "25P03": backend.FaultTransport, "25P04": backend.FaultTransport,
 		"58030": backend.FaultTransport, "HY000": backend.FaultTransport, "00000": backend.FaultTransport, "\x00\x00\x00\x00\x00": backend.FaultTransport, "p0001": backend.FaultTransport,
 	} {
 		e := adbc.Error{Code: adbc.StatusIO}
