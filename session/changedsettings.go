@@ -176,7 +176,14 @@ func (s *SessionHandle) holdSettings(script sqlscan.Script) {
 // holdObjects is for a text that is about to make, alter or drop what statements of others may name. Until the connection
 // is released none is kept that is prepared, and what was kept before is prepared again.
 func (s *SessionHandle) holdObjects(script sqlscan.Script) {
-	if s.preparing || !script.MayChangeSharedObjects() {
+	if s.preparing || !script.MayChangeObjects() && !script.MayChangeSharedObjects() {
+		return
+	}
+	s.mu.Lock()
+	s.mu.ownObjects++
+	s.mu.ownOpen = true
+	s.mu.Unlock()
+	if !script.MayChangeSharedObjects() {
 		return
 	}
 	changed, key := s.policy.changedSettings("(objects)")
@@ -199,6 +206,10 @@ func (s *SessionHandle) settleObjects() {
 
 // settleObjectsLocked is settleObjects. The lock is held.
 func (s *SessionHandle) settleObjectsLocked() {
+	if s.mu.ownOpen {
+		s.mu.ownOpen = false
+		s.mu.ownObjects++
+	}
 	if s.mu.openObjects {
 		s.mu.openObjects = false
 		changed := s.policy.allChangedSettings()
@@ -226,19 +237,24 @@ func (s *SessionHandle) othersChangeObjects() bool {
 func (s *SessionHandle) objectsNow() preparedBehind {
 	behind := preparedBehind{changes: s.objectsChanged()}
 	behind.settled = !s.othersChangeObjects() // asked second: one that began since counts as another
-	tx := s.txState()
-	behind.inTx = tx.openOnServer() && tx.objects != behind.changes
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	behind.own = s.mu.ownObjects
+	behind.inTx = s.mu.tx.openOnServer() && s.mu.tx.objects != behind.changes
 	return behind
 }
 
-// preparedBehind are the changes of objects that a statement was prepared behind. inTx says that its
-// transaction may not have seen all of them.
+// preparedBehind are the changes of objects that a statement was prepared behind, those of its session's own
+// temporary ones apart. inTx says that its transaction may not have seen all of them.
 type preparedBehind struct {
-	changes       uint64
+	changes, own  uint64
 	settled, inTx bool
 }
 
 // stale reports whether the statement may have to be another now.
 func (b preparedBehind) stale(s *SessionHandle, sameTx bool) bool {
-	return !b.settled || b.inTx && !sameTx || s.othersChangeObjects() || b.changes != s.objectsChanged() // in this order: see objectsNow
+	s.mu.Lock()
+	own := s.mu.ownObjects
+	s.mu.Unlock()
+	return b.own != own || !b.settled || b.inTx && !sameTx || s.othersChangeObjects() || b.changes != s.objectsChanged() // in this order: see objectsNow
 }

@@ -68,6 +68,8 @@ type SessionHandle struct {
 		sideEffects sideEffects
 		held        map[string]bool // the keys of settings that changedSettings has of it
 		openObjects bool            // changedSettings.openObjects counts it
+		ownObjects  uint64          // changes of objects by the session, temporary ones too, and their ends
+		ownOpen     bool            // one has not ended
 	}
 }
 
