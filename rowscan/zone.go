@@ -1,8 +1,10 @@
 package rowscan
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -28,10 +30,21 @@ func zoneOf(t *arrow.TimestampType) *time.Location {
 	if err == nil {
 		return zone
 	}
+	if !isUnknown(t.TimeZone) {
+		return time.UTC
+	}
 	if unknownZoneCount.Add(1) > maxUnknownZones {
 		unknownZones.Clear()
 		unknownZoneCount.Store(1)
 	}
 	unknownZones.Store(t.TimeZone, nil)
 	return time.UTC
+}
+
+// isUnknown reports whether there is no such zone. One that the system has failed to read, as with too many files open,
+// may be there.
+func isUnknown(name string) bool {
+	_, err := time.LoadLocation(name)
+	var failed syscall.Errno
+	return err != nil && !errors.As(err, &failed)
 }
