@@ -190,8 +190,8 @@ func (s *SessionHandle) holdObjects(script sqlscan.Script) {
 	s.holdSetting(changed, key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.held[key] && !s.mu.openObjects { // else nothing would settle it
-		s.mu.openObjects = true
+	if s.mu.held[key] && s.mu.openObjects == nil { // else nothing would settle it
+		s.mu.openObjects = changed
 		changed.openObjects.Add(1)
 	}
 	changed.objects.Add(1)
@@ -210,9 +210,8 @@ func (s *SessionHandle) settleObjectsLocked() {
 		s.mu.ownOpen = false
 		s.mu.ownObjects++
 	}
-	if s.mu.openObjects {
-		s.mu.openObjects = false
-		changed := s.policy.allChangedSettings()
+	if changed := s.mu.openObjects; changed != nil {
+		s.mu.openObjects = nil
 		changed.objects.Add(1)
 		changed.openObjects.Add(-1)
 	}
@@ -229,7 +228,7 @@ func (s *SessionHandle) othersChangeObjects() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return open > 1 || !s.mu.openObjects
+	return open > 1 || s.mu.openObjects == nil
 }
 
 // objectsNow are the changes of objects that a statement has behind it that is prepared from here on. Beside an open

@@ -66,10 +66,10 @@ type SessionHandle struct {
 		proof       proof
 		prepared    map[*PreparedQuery]struct{}
 		sideEffects sideEffects
-		held        map[string]bool // the keys of settings that changedSettings has of it
-		openObjects bool            // changedSettings.openObjects counts it
-		ownObjects  uint64          // changes of objects by the session, temporary ones too, and their ends
-		ownOpen     bool            // one has not ended
+		held        map[string]bool  // the keys of settings that changedSettings has of it
+		openObjects *changedSettings // whose openObjects counts it, or nil
+		ownObjects  uint64           // changes of objects by the session, temporary ones too, and their ends
+		ownOpen     bool             // one has not ended
 	}
 }
 
