@@ -374,6 +374,19 @@ func TestAPreparedReadIsPreparedAgainBehindAChangeThatWasOpen(t *testing.T) {
 				require.NoError(r, own.Rollback(r.Context()))
 				executed(1)
 			},
+			"open when a transaction of its own began": func(r *rig, own *SessionHandle, executed func(int)) {
+				s := r.session()
+				require.NoError(r, s.BeginTransaction(r.Context()))
+				_, err := s.Update(r.Context(), create)
+				require.NoError(r, err)
+				require.NoError(r, own.BeginTransaction(r.Context()))
+				executed(2)
+				require.NoError(r, s.Commit(r.Context()))
+				executed(1) // which may not see it
+				require.NoError(r, own.Rollback(r.Context()))
+				executed(1)
+				require.NoError(r, s.Close())
+			},
 			"of a temporary table of its own": func(r *rig, own *SessionHandle, executed func(int)) {
 				for _, name := range []string{"v", "w"} {
 					_, err := own.Update(r.Context(), "CREATE TEMP TABLE "+name+" (a BIGINT)")
