@@ -31,6 +31,7 @@ type stateConn struct {
 	defaults map[string]string // what RESET leads to
 	blind    bool              // it has no current_setting() and no current_schema()
 	pathless bool              // it has no search_path
+	namesake bool              // current_database() is its current_schema(), as in Spark
 	stubborn string            // a setting that takes no SET
 	temps    int
 	prepared int // of the name that is asked for
@@ -49,7 +50,7 @@ var (
 	setting   = regexp.MustCompile(`^(?:EXPLAIN ANALYZE )?(?:SET|PRAGMA)( SESSION)? (\w+) (?:=|TO) '?([^']*)'?$`)
 	resetting = regexp.MustCompile(`^RESET( SESSION)? (\w+)$`)
 	using     = regexp.MustCompile(`^USE "?(\w+)"?(?:\."?(\w+)"?)?$`)
-	current   = regexp.MustCompile(`current_setting\('(\w+)'\)|current_database\(\)|current_schema\(\)|duckdb_tables|duckdb_prepared`)
+	current   = regexp.MustCompile(`current_setting\('(\w+)'\)|current_database\(\)|current_catalog\(\)|current_schema\(\)|duckdb_tables|duckdb_prepared`)
 )
 
 // settingNamed is the setting of a name, of which DuckDB's threads has two.
@@ -121,7 +122,11 @@ func (c *stateConn) Query(ctx context.Context, sql string, call backend.Call) (b
 		switch {
 		case c.blind && !strings.Contains(m[0], "duckdb"), c.pathless && m[1] == "search_path":
 			return nil, sqlError("no such function or setting")
-		case strings.HasPrefix(m[0], "current_database"):
+		case m[0] == "current_catalog()" && !c.namesake:
+			return nil, sqlError("no such function")
+		case m[0] == "current_database()" && c.namesake:
+			value, ok = path[1], true
+		case m[0] == "current_database()", m[0] == "current_catalog()":
 			value, ok = path[0], true
 		case strings.HasPrefix(m[0], "current_schema"):
 			value, ok = path[1], true

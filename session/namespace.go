@@ -4,16 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/flightpool/flightpool/backend"
 )
 
 // Where names are looked for: with the whole search path where the server has
-// one, else without.
+// one, else without. Spark's database is the schema, so that two that are equal name no catalogue.
 var (
 	searchPathQuery = stateQuery{notNull: true, key: "(path)", subject: "the search path", sql: "SELECT current_database(), current_schema(), current_setting('search_path')"}
-	namespaceQuery  = stateQuery{notNull: true, key: "(place)", subject: "the catalogue and schema", sql: "SELECT current_database(), current_schema()"}
+	namespaceQuery  = stateQuery{notNull: true, distinct: true, key: "(place)", subject: "the catalogue and schema", sql: "SELECT current_database(), current_schema()"}
+	catalogQuery    = stateQuery{notNull: true, columns: 2, key: "(catalogue)", subject: "the catalogue and schema", sql: "SELECT current_catalog(), current_schema()"}
 )
 
 // namespaceUnsupported is in Policy.nonMovingInserts where the server does not report a
@@ -73,7 +75,7 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 		}
 		row, err := s.runStateQuery(ctx, r, backend.Call{Tx: c.backendCall.Tx})
 		if err == nil {
-			in.query, in.namespace = r, row
+			in.query, in.namespace = r.toCompare(), row
 			s.recordInitial(r, row)
 			return nil
 		}
@@ -189,8 +191,9 @@ func (s *SessionHandle) setMayHaveMoved(moved bool) {
 // read at the start, there is nothing to compare with: the connection is given up, but
 // the next session may learn from it that the server answers.
 func (s *SessionHandle) restoreNamespace(ctx context.Context, d sideEffects, whole bool) error {
-	for _, r := range []stateQuery{searchPathQuery, namespaceQuery} {
+	for _, r := range namespaceQueries {
 		if before, ok := d.initial[r.key]; ok && (r.key == searchPathQuery.key || !whole) {
+			r = r.toCompare()
 			now, err := s.runStateQuery(ctx, r, backend.Call{})
 			if err != nil || now.equal(before) {
 				return err
@@ -214,7 +217,12 @@ func (s *SessionHandle) beforeTx(ctx context.Context) error {
 }
 
 // namespaceQueries are tried in order.
-var namespaceQueries = []stateQuery{searchPathQuery, namespaceQuery}
+var namespaceQueries = []stateQuery{searchPathQuery, namespaceQuery, catalogQuery}
+
+// knowsPlace reports whether it was read where the session began.
+func (d *sideEffects) knowsPlace() bool {
+	return slices.ContainsFunc(namespaceQueries, func(r stateQuery) bool { _, ok := d.initial[r.key]; return ok })
+}
 
 // learnNamespaceSupport finds out whether the server tells where a session is.
 func (s *SessionHandle) learnNamespaceSupport(ctx context.Context) error {
@@ -235,18 +243,17 @@ func (s *SessionHandle) rememberNamespace(ctx context.Context) error {
 	if s.policy.OnReturn.mode == resetDiscard || s.policy.nonMovingInserts.has(namespaceUnsupported) {
 		return nil
 	}
-	known, err := s.rememberRow(ctx, searchPathQuery)
-	if err == nil && !known {
-		_, err = s.rememberRow(ctx, namespaceQuery)
+	for _, r := range namespaceQueries {
+		if known, err := s.rememberRow(ctx, r); known || err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // restoreNamespaceAfterOptions is for the end of options: see rememberNamespace.
 func (s *SessionHandle) restoreNamespaceAfterOptions(ctx context.Context, d sideEffects) error {
-	_, path := d.initial[searchPathQuery.key]
-	_, place := d.initial[namespaceQuery.key]
-	if !path && !place && s.policy.nonMovingInserts.has(namespaceUnsupported) {
+	if !d.knowsPlace() && s.policy.nonMovingInserts.has(namespaceUnsupported) {
 		return nil
 	}
 	return s.verifyNamespace(ctx, d)
@@ -257,9 +264,7 @@ func (s *SessionHandle) restoreNamespaceAfterOptions(ctx context.Context, d side
 // has none.
 func (s *SessionHandle) verifyNamespace(ctx context.Context, d sideEffects) error {
 	err := s.restoreNamespace(ctx, d, false)
-	_, path := d.initial[searchPathQuery.key]
-	_, place := d.initial[namespaceQuery.key]
-	if err == nil || path || place {
+	if err == nil || d.knowsPlace() {
 		return err
 	}
 	if _, unread := s.runStateQuery(ctx, namespaceQuery, backend.Call{}); unread == nil || !backend.FaultIn(unread).KeepsConn() {

@@ -155,3 +155,41 @@ func TestALookThatFailsAfterABulkLoadAbortsTheTransaction(t *testing.T) {
 		require.ErrorContains(t, r.discarded(), "no")
 	})
 }
+
+// Spark's current_database() is the schema, so that another catalogue does not show by it (Sail).
+func TestAServerWhoseDatabaseIsTheSchemaIsAskedForTheCatalogue(t *testing.T) {
+	for name, run := range map[string]func(t *testing.T, s *SessionHandle){
+		"USE": exec("USE lake2.main"),
+		"a bulk load": func(t *testing.T, s *SessionHandle) {
+			batch := int64Batch(1)
+			defer batch.Release()
+			_, err := s.UpdateWithRecordBatch(t.Context(), "INSERT INTO lake2.t VALUES (?)", batch)
+			must(t, err)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStateConn()
+			c.pathless, c.namesake = true, true
+			c.useParams = func() { c.settings["search_path"] = "lake2.main" }
+			r := stateRig(t, c)
+			run(t, r.handle)
+			must(t, r.handle.Close())
+			synctest.Wait()
+			r.reused()
+			require.Equal(t, "lake.main", c.settings["search_path"], name)
+		})
+	}
+}
+
+// One that cannot tell the catalogue has the connection closed behind a USE.
+func TestADatabaseThatIsTheSchemaProvesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		c.pathless, c.namesake = true, true
+		r := stateRig(t, c)
+		c.fail = map[string]error{"SELECT current_catalog(), current_schema()": sqlError("no such function")}
+		exec("USE lake2.main")(t, r.handle)
+		require.ErrorContains(t, r.handle.Close(), "could not tell it before")
+		require.Error(t, r.discarded())
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -19,13 +20,17 @@ import (
 // stateQuery asks for one thing that statements of a session can change. Its answer is
 // one row. The key is that of the answer in sideEffects and in Policy.answeredQueries.
 type stateQuery struct {
-	key     string // the same for all spellings of a name
-	subject string // for errors
-	sql     string
-	columns int  // of the answer at least; 0 for one
-	notNull bool // NULL stands for no answer
-	setting bool // it asks for a setting that the server has, or that cannot be set
+	key      string // the same for all spellings of a name
+	subject  string // for errors
+	sql      string
+	columns  int  // of the answer at least; 0 for one
+	notNull  bool // NULL stands for no answer
+	distinct bool // so do two columns that are equal
+	setting  bool // it asks for a setting that the server has, or that cannot be set
 }
+
+// toCompare is r for an answer that is compared with one of before.
+func (r stateQuery) toCompare() stateQuery { r.distinct = false; return r }
 
 // anySetting is in Policy.answeredQueries where the server has told a setting.
 const anySetting = "(setting)"
@@ -124,6 +129,9 @@ func (r stateQuery) valuesOf(batch arrow.RecordBatch) (stateValues, error) {
 			row[i] = cell{text: strings.Clone(col.ValueStr(0))}
 		}
 	}
+	if r.distinct && len(row) == 2 && row[0] == row[1] {
+		return nil, &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultStatement, Err: fmt.Errorf("read %s: both are %q", r.subject, row[0].text)}
+	}
 	return row, nil
 }
 
@@ -179,7 +187,7 @@ func (t *textSet) add(text string) {
 
 // reportsNamespace reports whether the server has told where a session is.
 func (p *Policy) reportsNamespace() bool {
-	return p.answeredQueries.has(searchPathQuery.key) || p.answeredQueries.has(namespaceQuery.key)
+	return slices.ContainsFunc(namespaceQueries, func(r stateQuery) bool { return p.answeredQueries.has(r.key) })
 }
 
 // tellsNoPlace finds out, once the server has refused to tell where the session is,
@@ -198,8 +206,10 @@ func (s *SessionHandle) tellsNoPlace(ctx context.Context) (bool, error) {
 		}
 		return false, err
 	}
-	if _, err := s.runStateQuery(ctx, namespaceQuery, backend.Call{}); err == nil || !backend.FaultIn(err).KeepsConn() || effect.IsPage(err) {
-		return false, err
+	for _, r := range []stateQuery{namespaceQuery, catalogQuery} {
+		if _, err := s.runStateQuery(ctx, r, backend.Call{}); err == nil || !backend.FaultIn(err).KeepsConn() || effect.IsPage(err) {
+			return false, err
+		}
 	}
 	s.policy.nonMovingInserts.add(namespaceUnsupported)
 	return true, nil
