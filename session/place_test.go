@@ -193,3 +193,16 @@ func TestADatabaseThatIsTheSchemaProvesNoPlace(t *testing.T) {
 		require.Error(t, r.discarded())
 	})
 }
+
+// A schema may have its database's name: what is compared may be equal.
+func TestASessionIsLedBackFromASchemaOfItsDatabasesName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		c.pathless = true
+		r := stateRig(t, c)
+		exec("USE lake2.lake2")(t, r.handle)
+		must(t, r.handle.Close())
+		r.reused()
+		require.Equal(t, "lake.main", c.settings["search_path"])
+	})
+}

@@ -177,13 +177,6 @@ func resetEffect(toks []token, sql string) []Effect {
 	return settingEffect(kind, toks, i, sql)
 }
 
-func useEffect(toks []token, sql string) []Effect {
-	if len(toks) < 2 || toks[1].is("ROLE", "WAREHOUSE", "SECONDARY") {
-		return unknownEffect(toks, sql)
-	}
-	return []Effect{{Kind: EffectNamespace}}
-}
-
 func deallocateEffect(toks []token, sql string) []Effect {
 	i := 1
 	if len(toks) > 2 && toks[1].is("PREPARE") {

@@ -183,6 +183,18 @@ func refineCall(st *Statement, toks []token, _ string) {
 	}
 }
 
+// useEffect tells another place from what no look at the place shows: a role, a branch, a name with @.
+func useEffect(toks []token, sql string) []Effect {
+	i := 1
+	if len(toks) > 2 && toks[1].is("CATALOG", "DATABASE", "SCHEMA", "NAMESPACE") && !toks[2].isPunct(".") {
+		i++
+	}
+	if nameAt(toks, i, sql) == "" || nameEnd(toks, i)+1 != len(toks) {
+		return unknownEffect(toks, sql)
+	}
+	return []Effect{{Kind: EffectNamespace}}
+}
+
 // Verbs are the verbs of the table, in no order.
 func Verbs() []string {
 	out := make([]string, 0, len(verbs)+2)
