@@ -229,10 +229,11 @@ func outsideParens(toks []token) iter.Seq2[int, token] {
 	}
 }
 
-// indexOutsideParens is the index of the first of the words outside parentheses, or -1.
+// indexOutsideParens is the index of the first of the words outside parentheses, or -1. What stands behind
+// a dot or an AS is a name.
 func indexOutsideParens(toks []token, words ...string) int {
 	for i, t := range outsideParens(toks) {
-		if t.is(words...) && (i == 0 || !toks[i-1].isPunct(".")) {
+		if t.is(words...) && (i == 0 || !toks[i-1].isPunct(".") && !toks[i-1].is("AS")) {
 			return i
 		}
 	}

@@ -110,9 +110,13 @@ func unknownEffect([]token, string) []Effect { return []Effect{{Kind: EffectUnkn
 // refineInto finds the SELECT … INTO that makes a table, file or variable, and
 // Hive's FROM … INSERT.
 func refineInto(st *Statement, toks []token, _ string) {
-	if st.Verb == "FROM" && hasOutsideParens(toks, "INSERT") {
-		st.Rows, st.ReadOnly = RowsNone, false
-		return
+	if st.Verb == "FROM" {
+		for i, t := range outsideParens(toks) {
+			if t.is("INSERT") && i+1 < len(toks) && toks[i+1].is("INTO", "OVERWRITE") { // else a name
+				st.Rows, st.ReadOnly = RowsNone, false
+				return
+			}
+		}
 	}
 	at := indexOutsideParens(toks, "INTO")
 	if at < 0 {

@@ -21,7 +21,7 @@ import (
 
 // tryOut has statements of every verb that DuckDB has. DIR stands for a directory.
 var tryOut = []string{
-	"SELECT 1", "VALUES (1)", "TABLE t", "FROM t", "FROM t SELECT a", "(SELECT 1) UNION (SELECT 2)", "SUMMARIZE t", "SHOW TABLES", "SHOW ALL TABLES",
+	"SELECT 1", "VALUES (1)", "TABLE t", "FROM t", "FROM t SELECT a", "(SELECT 1) UNION (SELECT 2)", "SELECT 1 AS into", "FROM (SELECT 1 AS insert) SELECT insert", "FROM t insert", "FROM t WHERE a IN (SELECT 1 AS into)", "SUMMARIZE t", "SHOW TABLES", "SHOW ALL TABLES",
 	"DESCRIBE t", "DESC t", "DESCRIBE SELECT 1", "PIVOT t ON a IN (1, 2) USING count(*)", "UNPIVOT t ON a INTO NAME n VALUE v",
 	"PIVOT t ON a USING count(*)", "PIVOT_WIDER t ON a", "PIVOT_LONGER t ON a INTO NAME n VALUE v", "PIVOT t ON a IN (1), a + 1 IN (2) USING sum(a)", "PIVOT t ON a IN (1), a + 1",
 	"PIVOT t ON (a IN (1, 2))", "PIVOT t ON CASE WHEN a IN (1) THEN 2 ELSE a END", "PIVOT t USING sum(a) GROUP BY a", "FROM t PIVOT (sum(a) FOR a IN (1, 2))",
