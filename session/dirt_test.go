@@ -311,7 +311,7 @@ func TestWhatASessionLeavesIsTakenBackInReverse(t *testing.T) {
 		must(t, r.handle.Close())
 		r.reused()
 		log := r.conn.Log()[before:]
-		require.Equal(t, []string{"ClosePrepared", "ClosePrepared", "SetOptions", "Options", searchPathQuery.sql, "DEALLOCATE b", "DROP VIEW IF EXISTS temp.main.v", `DROP TABLE IF EXISTS temp.main."t.1"`, "SET threads = '3'", "SELECT current_setting('threads')"}, log[:len(log)-1])
+		require.Equal(t, []string{"ClosePrepared", "ClosePrepared", "SetOptions", "Options", searchPathQuery.sql, "DEALLOCATE b", tempsQuery.sql, "DROP VIEW IF EXISTS temp.main.v", `DROP TABLE IF EXISTS temp.main."t.1"`, "SET threads = '3'", "SELECT current_setting('threads')"}, log[:len(log)-1])
 		r.clean()
 	})
 }
@@ -585,5 +585,23 @@ func TestTheErrorPolicyIsTheServersAgainAfterAFailure(t *testing.T) {
 				require.Equal(t, known, slices.Contains(r.conn.Log(), "RESET "+policy), name)
 			})
 		}
+	}
+}
+
+// Elsewhere than in DuckDB, temp may be a catalogue like any other (Dremio), and what is named so in its main
+// somebody's table.
+func TestNothingIsDroppedWhereTempIsNoCatalogueOfTheSessions(t *testing.T) {
+	for _, sql := range []string{"CREATE TABLE temp.x (a INT)", "CREATE VIEW temp.x AS SELECT 1", "CREATE TEMP TABLE x (a INT)"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStateConn()
+			c.fail = map[string]error{tempsQuery.sql: sqlError("no such function")}
+			r := stateRig(t, c)
+			exec(sql)(t, r.handle)
+			require.ErrorContains(t, r.handle.Close(), "the temporary objects")
+			require.Error(t, r.discarded())
+			for _, sent := range c.Log() {
+				require.NotContains(t, sent, "DROP", sql)
+			}
+		})
 	}
 }

@@ -88,9 +88,9 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d side
 	case sqlscan.EffectNamespace:
 		return s.restoreNamespace(ctx, d, e.Name == sqlscan.SearchPath)
 	case sqlscan.EffectTempTable:
-		return s.exec(ctx, "DROP TABLE IF EXISTS temp.main."+lastPart(e.Name), backend.Call{})
+		return s.dropTemp(ctx, "TABLE", e)
 	case sqlscan.EffectTempView:
-		return s.exec(ctx, "DROP VIEW IF EXISTS temp.main."+lastPart(e.Name), backend.Call{})
+		return s.dropTemp(ctx, "VIEW", e)
 	case sqlscan.EffectPrepared:
 		if err := s.verifyNotReplaced(ctx, e, d); err != nil {
 			return err
@@ -238,26 +238,6 @@ func lastPart(name string) string {
 func quoteName(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
-
-// tempsQuery counts the temporary tables and views of the session.
-var tempsQuery = stateQuery{key: "(temporary)", subject: "the temporary objects", sql: "SELECT (SELECT count(*) FROM duckdb_tables() WHERE temporary AND NOT internal)" +
-	" + (SELECT count(*) FROM duckdb_views() WHERE temporary AND NOT internal)"}
-
-// verifyTemps looks whether the drops have met what they were meant for. Servers
-// without these catalogue functions fail here, and so cost the connection rather than
-// show one borrower's table to the next. A drop by the name that the text gave is no
-// proof: IF EXISTS succeeds where the name was read in another way than the server
-// does. Nor may what OnConnect has made be gone.
-func (s *SessionHandle) verifyTemps(ctx context.Context) error {
-	if s.tempsAtStart() != noTemps {
-		return s.verifyKeptTemps(ctx)
-	}
-	row, err := s.runStateQuery(ctx, tempsQuery, backend.Call{})
-	if err == nil && row[0].text != noTemps {
-		err = fmt.Errorf("%s temporary objects are left", row[0].text)
-	}
-	return err
-}
 
 // pivotTypesQuery are what DuckDB has made of the values that it found for a PIVOT. It
 // makes them also for a PIVOT that then fails, and keeps them. min gives one name at a
