@@ -75,7 +75,7 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 		}
 		row, err := s.runStateQuery(ctx, r, backend.Call{Tx: c.backendCall.Tx})
 		if err == nil {
-			in.query, in.namespace = r.toCompare(), row
+			in.query, in.namespace = r, row
 			s.recordInitial(r, row)
 			return nil
 		}
@@ -193,7 +193,6 @@ func (s *SessionHandle) setMayHaveMoved(moved bool) {
 func (s *SessionHandle) restoreNamespace(ctx context.Context, d sideEffects, whole bool) error {
 	for _, r := range namespaceQueries {
 		if before, ok := d.initial[r.key]; ok && (r.key == searchPathQuery.key || !whole) {
-			r = r.toCompare()
 			now, err := s.runStateQuery(ctx, r, backend.Call{})
 			if err != nil || now.equal(before) {
 				return err

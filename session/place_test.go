@@ -206,3 +206,22 @@ func TestASessionIsLedBackFromASchemaOfItsDatabasesName(t *testing.T) {
 		require.Equal(t, "lake.main", c.settings["search_path"])
 	})
 }
+
+// What has told two names once tells the catalogue, also where both are equal.
+func TestASchemaOfItsDatabasesNameIsAPlaceOfAServerThatTellsThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		c.pathless = true
+		c.settings["search_path"] = "same.same"
+		r := stateRig(t, c)
+		r.policy.answeredQueries.add(namespaceQuery.key)
+		must(t, r.handle.BeginTransaction(t.Context()))
+		batch := int64Batch(1)
+		defer batch.Release()
+		_, err := r.handle.UpdateWithRecordBatch(t.Context(), "INSERT INTO lake2.t VALUES (?)", batch)
+		must(t, err)
+		must(t, r.handle.Commit(t.Context()))
+		must(t, r.handle.Close())
+		r.reused()
+	})
+}

@@ -25,12 +25,9 @@ type stateQuery struct {
 	sql      string
 	columns  int  // of the answer at least; 0 for one
 	notNull  bool // NULL stands for no answer
-	distinct bool // so do two columns that are equal
+	distinct bool // so do two columns that are equal, on a server that has not told two that differ
 	setting  bool // it asks for a setting that the server has, or that cannot be set
 }
-
-// toCompare is r for an answer that is compared with one of before.
-func (r stateQuery) toCompare() stateQuery { r.distinct = false; return r }
 
 // anySetting is in Policy.answeredQueries where the server has told a setting.
 const anySetting = "(setting)"
@@ -97,6 +94,7 @@ func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call ba
 		}
 		return nil, fmt.Errorf("read %s: %w", r.subject, err)
 	}
+	r.distinct = r.distinct && !s.policy.answeredQueries.has(r.key)
 	row, unfit := r.valuesOf(batch)
 	if err := drain(stream); err != nil {
 		return nil, fmt.Errorf("read %s: %w", r.subject, err)
