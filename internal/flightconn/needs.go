@@ -55,8 +55,8 @@ func (s *knownSchema) checkNeeds(m messageSize) error {
 
 // learnNeeds looks what batches of the schema need, and its dictionaries, which have their numbers in
 // the message alone. The message was verified and decoded.
-func (s *knownSchema) learnNeeds() {
-	for _, f := range s.schema.Fields() {
+func (s *knownSchema) learnNeeds(fields []arrow.Field) {
+	for _, f := range fields {
 		s.needs.add(needsOf(f.Type))
 	}
 	if s.dictionaries == 0 {
@@ -64,7 +64,7 @@ func (s *knownSchema) learnNeeds() {
 	}
 	s.dictionaryNeeds = map[int64]needs{}
 	v := &verifier{buf: s.header, tablesLeft: len(s.header), bytesLeft: maxSchemaBytes + 4*len(s.header)}
-	s.learnDictionaries(v, v.ref(v.table(v.offset(0)), 2), 1, s.schema.Fields())
+	s.learnDictionaries(v, v.ref(v.table(v.offset(0)), 2), 1, fields)
 }
 
 // learnDictionaries goes through a vector of fields beside what they were decoded to.

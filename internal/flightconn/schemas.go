@@ -123,14 +123,15 @@ func decodeSchemaMessage(header []byte) (*knownSchema, error) {
 	}
 	defer rd.Release()
 	s := &knownSchema{header: header, schema: rd.Schema()}
-	for _, f := range s.schema.Fields() {
+	fields := s.schema.Fields()
+	for _, f := range fields {
 		views, deeper := viewsIn(f.Type)
 		s.views, s.dictionaryViews = s.views+views, max(s.dictionaryViews, deeper)
 		s.dictionaries = max(s.dictionaries, dictionariesIn(f.Type))
 	}
 	s.plain = s.schema.IsNativeEndian() && s.dictionaries == 0
 	s.unreadable = unreadable(s.schema)
-	s.learnNeeds()
+	s.learnNeeds(fields)
 	s.schema = s.schema.WithEndianness(endian.NativeEndian)
 	return s, nil
 }
