@@ -11,10 +11,9 @@ import (
 
 // A zone that could not be read, since the process had too many files open, is not one that this machine does not know.
 func TestAZoneThatCouldNotBeReadIsLookedForAgain(t *testing.T) {
-	const name = "Asia/Tokyo"
-	if _, err := time.LoadLocation(name); err != nil {
-		t.Skip(err)
-	}
+	const name = "Indian/Chagos" // of no other test
+	_, err := time.LoadLocation(name)
+	require.NoError(t, err, "the zones of the machine, or of Go")
 	zone := func() string { return zoneOf(&arrow.TimestampType{Unit: arrow.Second, TimeZone: name}).String() }
 	var before syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before))
