@@ -329,7 +329,7 @@ func TestAPreparedReadIsPreparedAgainBehindWhatThePoolAlters(t *testing.T) {
 }
 
 // A change that others do not see yet is behind no statement: what is prepared while it is under way, or beside its
-// transaction, is prepared again. In the transaction itself that is so once.
+// transaction, is prepared again at its end.
 func TestAPreparedReadIsPreparedAgainBehindAChangeThatWasOpen(t *testing.T) {
 	const create = "CREATE TABLE v (a BIGINT)"
 	bySession := testserver.Strict()
@@ -339,7 +339,7 @@ func TestAPreparedReadIsPreparedAgainBehindAChangeThatWasOpen(t *testing.T) {
 			"by a transaction of another's": func(r *rig, _ *SessionHandle, executed func(int)) {
 				require.NoError(r, r.pool.InTx(r.Context(), TxOptions{}, func(ctx context.Context, tx *Tx) error {
 					_, err := tx.Update(ctx, create)
-					executed(2)
+					executed(1)
 					return err
 				}))
 				executed(1)
@@ -349,7 +349,7 @@ func TestAPreparedReadIsPreparedAgainBehindAChangeThatWasOpen(t *testing.T) {
 				require.NoError(r, s.BeginTransaction(r.Context()))
 				_, err := s.Update(r.Context(), create)
 				require.NoError(r, err)
-				executed(2)
+				executed(1)
 				require.NoError(r, s.Close())
 				executed(1)
 			},
@@ -361,7 +361,7 @@ func TestAPreparedReadIsPreparedAgainBehindAChangeThatWasOpen(t *testing.T) {
 				done := make(chan error, 1)
 				go func() { _, err := r.pool.Update(r.Context(), create); done <- err }()
 				<-arrived
-				executed(2)
+				executed(1)
 				goOnce()
 				require.NoError(r, <-done)
 				executed(1)
@@ -380,7 +380,7 @@ func TestAPreparedReadIsPreparedAgainBehindAChangeThatWasOpen(t *testing.T) {
 				_, err := s.Update(r.Context(), create)
 				require.NoError(r, err)
 				require.NoError(r, own.BeginTransaction(r.Context()))
-				executed(2)
+				executed(1)
 				require.NoError(r, s.Commit(r.Context()))
 				executed(1) // which may not see it
 				require.NoError(r, own.Rollback(r.Context()))
@@ -439,4 +439,27 @@ func TestAPreparedReadIsPreparedAgainBehindAChangeThatWasOpen(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A rollback to a savepoint takes back what the session has altered since.
+func TestAPreparedReadIsPreparedAgainBehindARollbackToASavepoint(t *testing.T) {
+	keeping(t, testserver.Strict(), func(r *rig, _ func() int) {
+		prepared := r.srv.Faults().Set(testserver.Fault{On: testserver.OnPrepare, SQL: ofTable, Do: testserver.Do(func() {})}).Fired
+		s := r.session()
+		require.NoError(r, s.BeginTransaction(r.Context()))
+		require.NoError(r, s.Savepoint(r.Context(), "a"))
+		_, err := s.Update(r.Context(), "CREATE TABLE v (a BIGINT)")
+		require.NoError(r, err)
+		read, err := s.PrepareQuery(r.Context(), ofTable)
+		require.NoError(r, err)
+		require.NoError(r, drained(read.Query(r.Context(), 1)))
+		require.NoError(r, s.RollbackTo(r.Context(), "a"))
+		before := prepared()
+		for range 2 {
+			require.NoError(r, drained(read.Query(r.Context(), 1)))
+		}
+		require.Equal(r, before+1, prepared())
+		require.NoError(r, s.Commit(r.Context()))
+		require.NoError(r, s.Close())
+	})
 }

@@ -19,12 +19,10 @@ type changedSettings struct {
 	byKey map[string]*changedSetting
 	holds uint64 // so far
 
-	// objects counts what was made, altered or dropped that statements of others may name: servers may give the
-	// rows of a statement by the columns that it had when it was prepared (GizmoSQL).
+	// objects counts the texts that have begun to make, alter or drop what statements of others may name, and their ends or
+	// those of their transactions: servers may give the rows of a statement by the columns that it had when it was prepared
+	// (GizmoSQL).
 	objects atomic.Uint64
-	// openObjects counts the sessions of which a text that makes such a change is under way, or the transaction of one
-	// has not ended: others do not see it yet.
-	openObjects atomic.Int64
 }
 
 type changedSetting struct {
@@ -98,11 +96,13 @@ func (p *Policy) changedSettings(key string) (*changedSettings, string) {
 
 // allChangedSettings is what changedSettings looks at, for every key.
 func (p *Policy) allChangedSettings() *changedSettings {
-	shared, ok := p.OwnerContext.Value(sharedSettingsKey{}).(*changedSettings)
-	if !ok || p.Target == "" {
-		return &p.changed
-	}
-	return shared
+	p.findShared.Do(func() { // once: Value may be code of the owner's, which panics
+		p.shared = &p.changed
+		if shared, ok := p.OwnerContext.Value(sharedSettingsKey{}).(*changedSettings); ok && p.Target != "" {
+			p.shared = shared
+		}
+	})
+	return p.shared
 }
 
 // rememberSetting is rememberRow of a setting that is going to be changed. Where another session
@@ -189,15 +189,12 @@ func (s *SessionHandle) holdObjects(script sqlscan.Script) {
 	changed, key := s.policy.changedSettings("(objects)")
 	s.holdSetting(changed, key)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.held[key] && s.mu.openObjects == nil { // else nothing would settle it
-		s.mu.openObjects = changed
-		changed.openObjects.Add(1)
-	}
+	s.mu.sharedObjects = changed
+	s.mu.Unlock()
 	changed.objects.Add(1)
 }
 
-// settleObjects is for the end of a change: others see it from here on, or it has come to nothing.
+// settleObjects is for the end of a change: others see it from here on, or it has come to nothing, or nobody knows.
 func (s *SessionHandle) settleObjects() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,32 +207,19 @@ func (s *SessionHandle) settleObjectsLocked() {
 		s.mu.ownOpen = false
 		s.mu.ownObjects++
 	}
-	if changed := s.mu.openObjects; changed != nil {
-		s.mu.openObjects = nil
+	if changed := s.mu.sharedObjects; changed != nil {
+		s.mu.sharedObjects = nil
 		changed.objects.Add(1)
-		changed.openObjects.Add(-1)
 	}
 }
 
-// objectsChanged counts such texts, of all sessions of the pool, and their ends.
+// objectsChanged is the count of all sessions of the pool.
 func (s *SessionHandle) objectsChanged() uint64 { return s.policy.allChangedSettings().objects.Load() }
 
-// othersChangeObjects reports whether a change of another session is open.
-func (s *SessionHandle) othersChangeObjects() bool {
-	open := s.policy.allChangedSettings().openObjects.Load()
-	if open == 0 {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return open > 1 || s.mu.openObjects == nil
-}
-
-// objectsNow are the changes of objects that a statement has behind it that is prepared from here on. Beside an open
-// change there are none to name: what the server prepares may be as before or as after it.
+// objectsNow are the changes of objects that a statement has behind it that is prepared from here on. One that is open
+// now counts once more at its end.
 func (s *SessionHandle) objectsNow() preparedBehind {
 	behind := preparedBehind{changes: s.objectsChanged()}
-	behind.settled = !s.othersChangeObjects() // asked second: one that began since counts as another
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	behind.own = s.mu.ownObjects
@@ -246,14 +230,14 @@ func (s *SessionHandle) objectsNow() preparedBehind {
 // preparedBehind are the changes of objects that a statement was prepared behind, those of its session's own
 // temporary ones apart. inTx says that its transaction may not have seen all of them.
 type preparedBehind struct {
-	changes, own  uint64
-	settled, inTx bool
+	changes, own uint64
+	inTx         bool
 }
 
-// stale reports whether the statement may have to be another now.
+// stale reports whether the statement may have to be another now. What is changed while it is executed, no count tells.
 func (b preparedBehind) stale(s *SessionHandle, sameTx bool) bool {
 	s.mu.Lock()
 	own := s.mu.ownObjects
 	s.mu.Unlock()
-	return b.own != own || !b.settled || b.inTx && !sameTx || s.othersChangeObjects() || b.changes != s.objectsChanged() // in this order: see objectsNow
+	return b.own != own || b.inTx && !sameTx || b.changes != s.objectsChanged()
 }

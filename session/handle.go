@@ -62,14 +62,14 @@ type SessionHandle struct {
 		closing       bool          // Close came while a call was under way
 		releaseConn   func(error)   // gives the connection back; nil once done
 
-		tx          transaction
-		proof       proof
-		prepared    map[*PreparedQuery]struct{}
-		sideEffects sideEffects
-		held        map[string]bool  // the keys of settings that changedSettings has of it
-		openObjects *changedSettings // whose openObjects counts it, or nil
-		ownObjects  uint64           // changes of objects by the session, temporary ones too, and their ends
-		ownOpen     bool             // one has not ended
+		tx            transaction
+		proof         proof
+		prepared      map[*PreparedQuery]struct{}
+		sideEffects   sideEffects
+		held          map[string]bool  // the keys of settings that changedSettings has of it
+		sharedObjects *changedSettings // which counts a change of objects again when it ends, or nil
+		ownObjects    uint64           // changes of objects by the session, temporary ones too, and their ends
+		ownOpen       bool             // one has not ended
 	}
 }
 

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,7 +69,9 @@ type Policy struct {
 	nonMovingInserts, stayedInserts textSet
 
 	// changed has the settings that sessions have changed and not put back yet: see changedSettings.
-	changed changedSettings
+	changed    changedSettings
+	findShared sync.Once
+	shared     *changedSettings // changed, or what several pools of a server share
 
 	// takesProofs says that the server has prepared a session's proof: that it refuses another is a failure.
 	takesProofs atomic.Bool

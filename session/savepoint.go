@@ -166,6 +166,7 @@ func (s *SessionHandle) keepSavepoints(tx transaction, at int, end backend.Savep
 	keep := at
 	if end == backend.SavepointRollback {
 		keep, s.mu.tx.phase, s.mu.tx.abortedBy = at+1, txOpen, nil
+		s.mu.ownObjects++ // what the session has made, altered or dropped since may be as before
 	}
 	s.mu.tx.savepoints = tx.savepoints[:keep]
 }
