@@ -34,7 +34,7 @@ type channel struct {
 func (ch *channel) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	ctx, rpc := ch.track(ctx)
 	ctx, authorization := ch.id.addHeaders(ctx, rpc)
-	err := ch.cc.Invoke(ctx, method, args, reply, opts...)
+	err := ch.cc.Invoke(ctx, method, args, reply, ch.callOptions(rpc, opts)...)
 	rpc.returned.Store(true)
 	_, err = ch.observeReply(rpc, authorization, rpc.checkEnd(err))
 	return err
@@ -54,7 +54,7 @@ func (ch *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method 
 func (ch *channel) newStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (*channelStream, error) {
 	ctx, rpc := ch.track(ctx)
 	ctx, authorization := ch.id.addHeaders(ctx, rpc)
-	stream, err := ch.cc.NewStream(ctx, desc, method, opts...)
+	stream, err := ch.cc.NewStream(ctx, desc, method, ch.callOptions(rpc, opts)...)
 	if err != nil {
 		rpc.returned.Store(true)
 		_, err = ch.observeReply(rpc, authorization, err)

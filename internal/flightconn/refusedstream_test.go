@@ -14,6 +14,9 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/memnet"
@@ -160,4 +163,34 @@ func TestAChangeIsNotSentAgainForARefusedStream(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A refused call ends itself alone: the client of a location is that of all connections' results.
+func TestARefusedCallAtALocationEndsNoOther(t *testing.T) {
+	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://remote:2"))}
+	inBubble(t, f, func(b *bubble) {
+		l, r := memnet.New("remote:2"), &refuser{}
+		defer func() { _ = l.Close() }()
+		b.net["remote:2"] = l
+		go r.serve(l)
+		where, err := b.endpoint.cfg.resolveLocation("grpc://remote:2")
+		require.NoError(b, err)
+		other, err := b.endpoint.locations.acquire(b.Context(), where) // a result of another connection, whose reader pauses
+		require.NoError(b, err)
+		defer other.release()
+
+		conn := b.open()
+		r.begin()
+		// As well: a read with parameters (rpcCall.bound), which a proxy refuses.
+		_, err = conn.Query(b.Context(), "INSERT … RETURNING", backend.Call{MayChange: true})
+		require.Error(b, err)
+		require.Equal(b, 1, r.count("DoGet"))
+		require.NotEqual(b, connectivity.Shutdown, other.cc.GetState(), "the other result has ended with it")
+
+		r.mu.Lock()
+		r.begun = false // the location answers again
+		r.mu.Unlock()
+		_, err = conn.Query(b.Context(), "SELECT 1", backend.Call{})
+		require.Equal(b, codes.NotFound, status.Code(err), "%v", err)
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/stats"
 )
 
@@ -86,4 +87,14 @@ func (h sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		rpc.open.Add(-1)
 		rpc.End(s.Error)
 	}
+}
+
+// callOptions are those of an RPC. On a client that others share, one that may change something is not sent again: gRPC's
+// client repeats nothing of which it has not kept the messages. The transport of a connection ends in place of that
+// (errRefusedChange), of which its session knows.
+func (ch *channel) callOptions(rpc *trackedRPC, opts []grpc.CallOption) []grpc.CallOption {
+	if ch.owner != nil || rpc.BelievesRefusal() {
+		return opts
+	}
+	return append(opts[:len(opts):len(opts)], grpc.MaxRetryRPCBufferSize(0))
 }

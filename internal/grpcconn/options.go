@@ -31,7 +31,7 @@ func readOptions(opts []grpc.CallOption) (options, error) {
 			o.header = opt.HeaderAddr
 		case grpc.TrailerCallOption:
 			o.trailer = opt.TrailerAddr
-		case grpc.ForceCodecV2CallOption, grpc.StaticMethodCallOption, grpc.EmptyCallOption: // of messages that Config.Marshal knows; of no effect here
+		case grpc.ForceCodecV2CallOption, grpc.StaticMethodCallOption, grpc.MaxRetryRPCBufferSizeCallOption, grpc.EmptyCallOption: // of messages that Config.Marshal knows; of no effect here
 		default:
 			return o, status.Errorf(codes.Internal, "the call option %T is not known to this connection", opt)
 		}
