@@ -34,14 +34,11 @@ type endpoint struct {
 	native     *flightconn.FlightEndpoint
 	infoSchema []byte // the schema of the FlightInfo, for a stream that has none
 
-	// prevOpened, when not nil, is closed when the endpoint before this one that may use
-	// the connection's own transport has sent its schema. Opening there waits for it, since
-	// a server that runs one statement at a time could lock up otherwise.
-	prevOpened <-chan struct{}
-	opened     chan struct{}
-	once       sync.Once
-	fetch      *flightconn.TicketStream
-	err        error
+	before flightconn.Before // what it waits for, since a server that runs one statement at a time could lock up otherwise
+	opened chan struct{}
+	once   sync.Once
+	fetch  *flightconn.TicketStream
+	err    error
 
 	// batches counts the batches of rows that the driver was given.
 	batches atomic.Int64
@@ -84,13 +81,10 @@ func (k *call) showEndpoints(info *flightconn.Info, out *pb.FlightInfo) error {
 	}
 	k.endpoints = make([]*endpoint, len(server))
 	shown := make([]*pb.FlightEndpoint, len(server))
-	var prevOpened <-chan struct{}
+	var turns flightconn.Turns
 	for i, s := range server {
 		e := &endpoint{external: k.external, native: s, infoSchema: infoSchema, opened: make(chan struct{})}
-		e.prevOpened = prevOpened
-		if k.external.MayUseOwnTransport(s) {
-			prevOpened = e.opened
-		}
+		e.before = k.external.TakeTurn(&turns, s, e.opened)
 		k.endpoints[i] = e
 		shown[i] = &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: strconv.AppendInt(nil, int64(i), 10)}}
 	}
@@ -123,7 +117,7 @@ func (k *call) showEndpoints(info *flightconn.Info, out *pb.FlightInfo) error {
 func (e *endpoint) open() (*flightconn.TicketStream, error) {
 	e.once.Do(func() {
 		defer close(e.opened)
-		e.fetch, e.err = e.external.FetchTicket(e.native, e.prevOpened)
+		e.fetch, e.err = e.external.FetchTicket(e.native, e.before)
 	})
 	return e.fetch, e.err
 }

@@ -31,10 +31,10 @@
 // A result of one endpoint is read in the caller's goroutine, without another.
 // Several endpoints are read at once, eight at most, a few batches ahead
 // (Config.Prefetch) and 64 MiB of all of them, counted decompressed, beside the
-// batch that is next; they are delivered in order. Those on the connection's own
-// transport are opened one after the other, each when the one before has sent
-// its schema: servers that run one statement at a time per session would
-// otherwise lock up. Where a server refuses a call while it serves another of the session, each
+// batch that is next; they are delivered in order. Those at one place, the
+// connection's own transport or another server, are opened one after the other, each when the one before
+// has sent its schema: servers that run one statement at a time per session, and those that serve
+// few streams, would otherwise lock up. Where a server refuses a call while it serves another of the session, each
 // waits for the end of the one before.
 //
 // Locations are tried in turn, through clients that all connections of the
@@ -102,7 +102,7 @@
 //	call.go, sends.go, stats.go  one call; what of it has been sent, and what came with it; of gRPC's client
 //	errors.go, interceptor.go  its failure; that of an interceptor
 //	query.go, info.go          planning; the FlightInfo, kept encoded
-//	stream.go, fetch.go        results, and where their rows are had; what locations answer that have none
+//	stream.go, turns.go, fetch.go  results, and where and in which order their rows are had; what locations answer that have none
 //	merge.go, part.go, ahead.go, renew.go  several endpoints
 //	assemble.go, codec.go      FlightData as it comes; messages of gRPC
 //	body.go, poison_on.go, poison_off.go  the memory of batches

@@ -123,20 +123,18 @@ func (g *ExternalCall) joinContext(ctx context.Context) (context.Context, contex
 	return joined, func() { unhook(); cancel() }
 }
 
-// MayUseOwnTransport reports whether the rows of endpoint may come over the Conn's own
-// transport, so that they wait for what else the session is at.
-func (g *ExternalCall) MayUseOwnTransport(endpoint *FlightEndpoint) bool {
-	return g.call.conn.mayUseOwnTransport(endpoint)
+// TakeTurn is the turn of the result's next endpoint, whose opened is closed once it is open.
+func (g *ExternalCall) TakeTurn(turns *Turns, endpoint *FlightEndpoint, opened <-chan struct{}) Before {
+	return turns.take(g.call.conn, endpoint, opened)
 }
 
 // FetchTicket opens the stream of an endpoint, here or at the first of its
 // locations that has it, as far as its first message. A stream without a
 // message is no error: Peek is nil then, and Recv gives io.EOF.
 //
-// Before it uses the Conn's own transport it waits for prevOpened, unless that is nil:
-// the endpoint before this one that may use it has sent its first message.
-func (g *ExternalCall) FetchTicket(endpoint *FlightEndpoint, prevOpened <-chan struct{}) (*TicketStream, error) {
-	return fetch(g.ctx, g.call, endpoint, prevOpened, func(ctx context.Context, from rowSource) (*TicketStream, error) {
+// At each place it waits for what is before it, as TakeTurn has told.
+func (g *ExternalCall) FetchTicket(endpoint *FlightEndpoint, before Before) (*TicketStream, error) {
+	return fetch(g.ctx, g.call, endpoint, before, func(ctx context.Context, from rowSource) (*TicketStream, error) {
 		stream, err := from.channel.get(ctx, endpoint.ticket)
 		if err != nil {
 			return nil, err

@@ -1,7 +1,6 @@
 package flightconn
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -134,35 +133,4 @@ func turnedAway(err error) bool {
 	}
 	fault := backend.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message())
 	return fault == backend.FaultAuth || fault == backend.FaultUnsupported
-}
-
-// onOwnTransport reports whether the endpoint is tried first on the connection's own
-// transport.
-func (c *Conn) onOwnTransport(endpoint *FlightEndpoint) bool {
-	return len(endpoint.locations) == 0 || c.isOwnLocation(endpoint.locations[0])
-}
-
-// mayUseOwnTransport reports whether the endpoint may be fetched over the connection's
-// own transport, if only because its other locations do not answer.
-func (c *Conn) mayUseOwnTransport(endpoint *FlightEndpoint) bool {
-	return len(endpoint.locations) == 0 || slices.ContainsFunc(endpoint.locations, c.isOwnLocation)
-}
-
-// awaitTurn waits until an endpoint may be opened on the connection's own transport.
-//
-// INVARIANT: of the endpoints of one result that may be there, one is opened there only
-// after the one before it has sent its schema, from wherever. A server that runs one
-// statement at a time per session, and holds it until its stream ends, would otherwise
-// block the endpoint that is read by one that is not. prevOpened is closed then; it is
-// nil for the first of them.
-func awaitTurn(ctx context.Context, prevOpened <-chan struct{}) error {
-	if prevOpened == nil {
-		return nil
-	}
-	select {
-	case <-prevOpened:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -166,7 +166,6 @@ func TestAnotherClientReadsAnEndpointMessageByMessage(t *testing.T) {
 					info = at(info, location)
 				}
 				endpoint := endpointOf(b, info)
-				require.Equal(b, location == "", g.MayUseOwnTransport(endpoint))
 				return g.FetchTicket(endpoint, nil)
 			}
 			f, err := redeem("rows")

@@ -33,12 +33,12 @@ type mergedSource struct {
 
 	// What is held of the endpoints is bounded, however many there are: those
 	// that were not begun stay encoded.
-	unstarted  endpointCursor  // the endpoints that were not begun
-	started    int             // how many were
-	reading    []*part         // the parts that are read, in order; at most parallelEndpoints
-	prevOpened <-chan struct{} // what the next part waits for before it uses the connection's own transport
-	renewal    *renewal
-	budget     *readAheadBudget
+	unstarted endpointCursor // the endpoints that were not begun
+	started   int            // how many were
+	reading   []*part        // the parts that are read, in order; at most parallelEndpoints
+	turns     Turns
+	renewal   *renewal
+	budget    *readAheadBudget
 
 	oneAtATime atomic.Bool // the server has refused one beside another
 }
@@ -85,10 +85,7 @@ func (m *mergedSource) startNext() {
 		close(p.batches)
 		return
 	}
-	p.ownFirst, p.prevOpened = m.call.conn.onOwnTransport(endpoint), m.prevOpened
-	if m.call.conn.mayUseOwnTransport(endpoint) {
-		m.prevOpened = p.opened
-	}
+	p.first, p.before = m.call.conn.firstPlace(endpoint), m.turns.take(m.call.conn, endpoint, p.opened)
 	takeEndpoint := func() (*FlightEndpoint, error) { return m.renewal.takeEndpoint(m.ctx, i, endpoint) }
 	go p.read(m.ctx, m, takeEndpoint)
 }

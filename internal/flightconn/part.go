@@ -19,8 +19,8 @@ type part struct {
 	schema  *arrow.Schema
 	err     error
 
-	ownFirst   bool            // it is tried first on the connection's own transport
-	prevOpened <-chan struct{} // closed when the part before that may use that has been opened; nil: there is none
+	first  string // the place where it is tried first
+	before Before // what it waits for there, and at others
 }
 
 type queuedBatch struct {
@@ -98,10 +98,8 @@ func (p *part) readBatches(ctx context.Context, m *mergedSource, rd *reader) err
 // INVARIANT: an endpoint that a server has refused since it serves another call of the session, as
 // ClickHouse and duckgres do, is asked for again once the parts before it have ended, and so are those behind it.
 func (p *part) open(ctx context.Context, m *mergedSource, takeEndpoint func() (*FlightEndpoint, error)) (*reader, error) {
-	if p.ownFirst {
-		if err := awaitTurn(ctx, p.prevOpened); err != nil {
-			return nil, err
-		}
+	if err := p.before.await(ctx, p.first); err != nil {
+		return nil, err
 	}
 	if m.oneAtATime.Load() {
 		if err := awaitTurn(ctx, p.front); err != nil {
@@ -113,7 +111,7 @@ func (p *part) open(ctx context.Context, m *mergedSource, takeEndpoint func() (*
 		return nil, err
 	}
 	reserve := func(bytes int64) error { return m.budget.reserve(ctx, &p.usage, bytes) }
-	rd, err := m.call.openReader(ctx, endpoint, p.prevOpened, reserve)
+	rd, err := m.call.openReader(ctx, endpoint, p.before, reserve)
 	if !sessionBusy(err) || m.call.mayChange {
 		return rd, err
 	}
@@ -121,7 +119,7 @@ func (p *part) open(ctx context.Context, m *mergedSource, takeEndpoint func() (*
 	if err := awaitTurn(ctx, p.front); err != nil {
 		return nil, err
 	}
-	return m.call.openReader(ctx, endpoint, p.prevOpened, reserve)
+	return m.call.openReader(ctx, endpoint, p.before, reserve)
 }
 
 func (p *part) drain() {

@@ -209,8 +209,8 @@ type rowSource struct {
 // endpoint comes from the server and is judged as such: without a ticket it is
 // a malformed reply.
 //
-// prevOpened is for an endpoint among several: see awaitTurn.
-func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, prevOpened <-chan struct{}, open func(context.Context, rowSource) (T, error)) (T, error) {
+// before is for an endpoint among several: see Turns.
+func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, before Before, open func(context.Context, rowSource) (T, error)) (T, error) {
 	var none T
 	if endpoint.ticket == nil {
 		return none, malformed("an endpoint without a ticket")
@@ -226,7 +226,7 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, pre
 		if own && failures.ownErr != nil {
 			continue
 		}
-		got, asked, err := fetchAt(ctx, r, uri, prevOpened, open)
+		got, asked, err := fetchAt(ctx, r, uri, before, open)
 		if err == nil {
 			return got, nil
 		}
@@ -246,11 +246,11 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, pre
 // fetchAt opens the stream at one location. asked says that the request may have reached
 // it. A location that may not be asked, or cannot be reached, has sent nothing. Where open
 // succeeds, its caller must call rowSource.end; where it fails, that has been done.
-func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, prevOpened <-chan struct{}, open func(context.Context, rowSource) (T, error)) (got T, asked bool, err error) {
+func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, before Before, open func(context.Context, rowSource) (T, error)) (got T, asked bool, err error) {
+	if err := before.await(ctx, r.conn.placeOf(uri)); err != nil {
+		return got, false, err
+	}
 	if r.conn.isOwnLocation(uri) {
-		if err := awaitTurn(ctx, prevOpened); err != nil {
-			return got, false, err
-		}
 		rpc := r.statementContext(ctx)
 		got, err = open(rpc, rowSource{channel: r.conn.channel, end: func() {}})
 		return got, rpc.sendCounted.Load(), err
