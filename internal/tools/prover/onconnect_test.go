@@ -120,7 +120,7 @@ func (w *world) unprepared() {
 // driver is given such an update as text, as adbcpool's documentation says.
 func (w *world) refusesToPrepare() bool {
 	return slices.ContainsFunc(w.program.steps, func(s step) bool {
-		return s.verb == "fault" && slices.Contains(s.args, string(testserver.OnPrepare))
+		return (s.verb == "fault" || s.verb == "answer") && slices.Contains(s.args, string(testserver.OnPrepare))
 	})
 }
 
