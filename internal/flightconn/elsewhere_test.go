@@ -74,7 +74,9 @@ func TestAServerThatNamesItsOwnAddressIsAskedWithTheCredential(t *testing.T) {
 		c := b.open()
 		_, err := c.Query(b.Context(), "q", backend.Call{})
 		require.ErrorContains(b, err, "credentials do not go to other hosts", "it is another's for all that is known")
+		c.transport.mu.Lock()
 		c.transport.mu.peer = itself
+		c.transport.mu.Unlock()
 		s, err := c.Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		require.Equal(b, upTo(20), values(b, s))

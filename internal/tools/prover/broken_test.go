@@ -57,7 +57,7 @@ var broken = []struct {
 		"d.changedObjects && s.tempsAtStart() != noTemps", "false",
 	}},
 	{"users do not know what others have set of the whole server", "strict", "session/changedsettings.go", []string{
-		"if !ok || p.Target == \"\" {", "if !ok || p.Target != \"\" {",
+		"ok && p.Target != \"\" {", "ok && p.Target == \"\" {",
 	}},
 	{"a value of the session's own stays", "strict", "session/setting.go", []string{
 		"\tfor _, sql := range way.statements {\n", "\tfor _, sql := range way.statements {\n\t\tif sql == way.resetsOwn {\n\t\t\tcontinue\n\t\t}\n",
