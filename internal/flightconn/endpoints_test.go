@@ -74,25 +74,7 @@ func TestASessionThatRunsOneStreamAtATimeDoesNotDeadlock(t *testing.T) {
 			var mu sync.Mutex
 			f := &fake{info: infoOf(info)}
 			f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
-				if ticket.GetTicket()[0] == '0' {
-					time.Sleep(time.Second) // let the others go first, if they can
-				}
-				for !mu.TryLock() {
-					time.Sleep(time.Millisecond)
-					if s.Context().Err() != nil {
-						return s.Context().Err()
-					}
-				}
-				defer mu.Unlock()
-				w := flight.NewRecordWriter(s, ipc.WithSchema(int64Schema))
-				batch := int64Batch(make([]int64, rows)...)
-				defer batch.Release()
-				for range batches {
-					if err := w.Write(batch); err != nil {
-						return err
-					}
-				}
-				return nil
+				return sendInTurn(&mu, ticket, s, rows, batches)
 			}
 			inBubble(t, f, func(b *bubble) {
 				ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
@@ -600,4 +582,31 @@ func TestBatchesOfEveryEndpointHaveTheSchemaOfTheResult(t *testing.T) {
 			})
 		})
 	}
+}
+
+// sendInTurn sends large batches as a server does that serves one stream at a time, of which that of ticket 0 comes last.
+func sendInTurn(mu *sync.Mutex, ticket *pb.Ticket, s pb.FlightService_DoGetServer, rows, batches int) error {
+	if ticket.GetTicket()[0] == '0' {
+		time.Sleep(time.Second) // let the others go first, if they can
+	}
+	for !mu.TryLock() {
+		time.Sleep(time.Millisecond)
+		if s.Context().Err() != nil {
+			return s.Context().Err()
+		}
+	}
+	defer mu.Unlock()
+	return sendLarge(s, rows, batches)
+}
+
+func sendLarge(s pb.FlightService_DoGetServer, rows, batches int) error {
+	w := flight.NewRecordWriter(s, ipc.WithSchema(int64Schema))
+	batch := int64Batch(make([]int64, rows)...)
+	defer batch.Release()
+	for range batches {
+		if err := w.Write(batch); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -247,10 +247,11 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, bef
 // it. A location that may not be asked, or cannot be reached, has sent nothing. Where open
 // succeeds, its caller must call rowSource.end; where it fails, that has been done.
 func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, before Before, open func(context.Context, rowSource) (T, error)) (got T, asked bool, err error) {
-	if err := before.await(ctx, r.conn.placeOf(uri)); err != nil {
+	place := r.conn.placeOf(uri)
+	if err := before.await(ctx, place); err != nil {
 		return got, false, err
 	}
-	if r.conn.isOwnLocation(uri) {
+	if place == "" {
 		rpc := r.statementContext(ctx)
 		got, err = open(rpc, rowSource{channel: r.conn.channel, end: func() {}})
 		return got, rpc.sendCounted.Load(), err

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/flight"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
-	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
@@ -45,26 +43,9 @@ func TestALocationThatServesOneStreamAtATimeDoesNotDeadlock(t *testing.T) {
 			f := &fake{info: infoOf(info)}
 			f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
 				if test.locked {
-					if ticket.GetTicket()[0] == '0' {
-						time.Sleep(time.Second) // let the other go first, if it can
-					}
-					for !mu.TryLock() {
-						time.Sleep(time.Millisecond)
-						if s.Context().Err() != nil {
-							return s.Context().Err()
-						}
-					}
-					defer mu.Unlock()
+					return sendInTurn(&mu, ticket, s, rows, batches)
 				}
-				w := flight.NewRecordWriter(s, ipc.WithSchema(int64Schema))
-				batch := int64Batch(make([]int64, rows)...)
-				defer batch.Release()
-				for range batches {
-					if err := w.Write(batch); err != nil {
-						return err
-					}
-				}
-				return nil
+				return sendLarge(s, rows, batches)
 			}
 			inBubble(t, f, func(b *bubble) {
 				b.net.serve(b, "remote:2", f, test.opts...)
