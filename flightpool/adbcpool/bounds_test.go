@@ -38,32 +38,36 @@ func withCalls(t *testing.T, test func(r rig)) {
 // What a call ends or frees before its own work, or after it, is bounded by its
 // context as well.
 func TestADBCNoCallOutlastsItsContextForWhatItCleansUp(t *testing.T) {
-	for name, run := range map[string]func(ctx context.Context, r rig, st adbc.Statement) error{
-		"the schema of a statement that is prepared for it": func(ctx context.Context, r rig, st adbc.Statement) error {
+	for name, run := range map[string]func(ctx context.Context, r rig, st adbc.Statement, hang func()) error{
+		"the schema of a statement that is prepared for it": func(ctx context.Context, r rig, st adbc.Statement, hang func()) error {
 			require.NoError(r, st.SetSqlQuery(generate(1)))
+			hang()
 			_, err := st.(adbc.StatementExecuteSchema).ExecuteSchema(ctx)
 			return err
 		},
-		"a statement that is prepared again": func(ctx context.Context, r rig, st adbc.Statement) error {
+		"a statement that is prepared again": func(ctx context.Context, r rig, st adbc.Statement, hang func()) error {
 			require.NoError(r, st.SetSqlQuery(generate(1)))
 			require.NoError(r, st.Prepare(r.Context()))
+			hang()
 			return st.Prepare(ctx)
 		},
-		"an execution while rows of a prepared statement are open": func(ctx context.Context, r rig, st adbc.Statement) error {
+		"an execution while rows of a prepared statement are open": func(ctx context.Context, r rig, st adbc.Statement, hang func()) error {
 			require.NoError(r, st.SetSqlQuery(generate(100_000)))
 			require.NoError(r, st.Prepare(r.Context()))
 			_, _, err := st.ExecuteQuery(r.Context())
 			require.NoError(r, err)
 			require.NoError(r, st.SetSqlQuery(generate(1)))
+			hang()
 			_, _, err = st.ExecuteQuery(ctx)
 			return err
 		},
-		"an execution while rows of a change are open": func(ctx context.Context, r rig, st adbc.Statement) error {
+		"an execution while rows of a change are open": func(ctx context.Context, r rig, st adbc.Statement, hang func()) error {
 			r.server.Faults().Set(testserver.Fault{On: testserver.OnBatch, SQL: "CALL", Skip: 2, Do: testserver.Hang()})
 			require.NoError(r, st.SetSqlQuery("CALL p()"))
 			rows, _, err := st.ExecuteQuery(r.Context())
 			require.NoError(r, err)
 			require.True(r, rows.Next())
+			hang()
 			_, err = st.ExecuteUpdate(ctx)
 			require.False(r, rows.Next())
 			require.Error(r, rows.Err())
@@ -78,11 +82,12 @@ func TestADBCNoCallOutlastsItsContextForWhatItCleansUp(t *testing.T) {
 					require.NoError(r, err)
 					st, err := cn.NewStatement()
 					require.NoError(r, err)
-					r.server.Faults().Set(testserver.Fault{On: "ClosePreparedStatement", Do: testserver.Hang()})
 					ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 					defer cancel()
 					began := time.Now()
-					err = run(ctx, r, st)
+					err = run(ctx, r, st, func() {
+						r.server.Faults().Set(testserver.Fault{On: "ClosePreparedStatement", Do: testserver.Hang()})
+					})
 					require.LessOrEqual(r, time.Since(began), time.Second+50*time.Millisecond, "%v", err)
 					r.server.Faults().Clear()
 					require.NoError(r, st.Close())

@@ -26,7 +26,9 @@
 // before or after it answers ErrCommitUnknown as well. None begins in a session
 // that Config.OnConnect has not prepared, and no update outside of transactions runs in
 // one. This costs two round trips a statement, six for such an update, takes one statement
-// a text, and only such as the server can prepare.
+// a text, and only such as the server can prepare. No prepared statement runs in place of
+// another: where one is prepared, or a transaction begun, in another session than those that are open, the
+// call answers ErrSessionLost. That costs three to five round trips for each that is prepared.
 //
 // The endpoints of a result are read one after the other with New, and at once with
 // Open. A dictionary whose values have dictionaries is unsupported with both, since the
@@ -36,8 +38,7 @@
 //
 //   - Outside of transactions the loss of a session is not seen: temporary
 //     tables, settings and prepared statements are gone, and the server says so
-//     in its own words, if at all. On servers that count handles anew in each
-//     session a prepared statement can then be another one.
+//     in its own words, if at all.
 //   - One that comes right before a change, behind the proof of a session that
 //     Config.OnConnect has prepared, has that change run without, where it is an
 //     ingestion, returns rows by Query, is one of several statements in its text, or is

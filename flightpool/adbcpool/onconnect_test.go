@@ -114,7 +114,7 @@ func TestAnUpdateThatCannotBePreparedRunsBehindTheProofOfItsSession(t *testing.T
 		require.Equal(r, flightpool.FaultStatement, faultIn(r, err))
 		require.EqualValues(r, 1, p.Stats().Opens)
 		synctest.Wait()
-		require.Equal(r, 1, r.server.Ledger().Snapshot().Prepared, "OnConnect's proof alone")
+		require.Equal(r, 2, r.server.Ledger().Snapshot().Prepared, "OnConnect's proof, and what recognises its session, alone")
 	})
 }
 

@@ -65,7 +65,7 @@ func TestACutTransactionIsLostAndNothingReachesTheNewPeer(t *testing.T) {
 	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
 		for _, kind := range kinds {
 			for name, call := range next {
-				t.Run(profile.Name+" "+kind+" "+name, func(t *testing.T) {
+				lost := func(t *testing.T, used bool) {
 					inBubble(t, profile, func(r rig) {
 						p := r.pool(kind, func(cfg *flightpool.Config) { cfg.MinIdle = -1 }) // nobody else speaks
 						s, err := p.AcquireSession(r.Context())
@@ -74,8 +74,10 @@ func TestACutTransactionIsLostAndNothingReachesTheNewPeer(t *testing.T) {
 						_, err = s.Update(r.Context(), "CREATE TABLE t (v BIGINT)")
 						require.NoError(r, err)
 						require.NoError(r, s.BeginTransaction(r.Context()))
-						_, err = s.Update(r.Context(), "INSERT INTO t VALUES (0)")
-						require.NoError(r, err)
+						if used {
+							_, err = s.Update(r.Context(), "INSERT INTO t VALUES (0)")
+							require.NoError(r, err)
+						}
 						seen := r.server.Ledger().Snapshot().Executed
 						r.server.Faults().KillConns()
 						synctest.Wait() // a driver that dials again does so with its next call
@@ -96,7 +98,9 @@ func TestACutTransactionIsLostAndNothingReachesTheNewPeer(t *testing.T) {
 						}
 						r.server.Faults().EvictSessions() // what the lost session still holds is the server's affair
 					})
-				})
+				}
+				t.Run(profile.Name+" "+kind+" "+name, func(t *testing.T) { lost(t, true) })
+				t.Run(profile.Name+" "+kind+" "+name+" right behind the begin", func(t *testing.T) { lost(t, false) })
 			}
 		}
 	}

@@ -66,7 +66,8 @@
 // was another's, wherever the driver dials again; see generic_proofs.go. It
 // costs two round trips a statement. Outside of transactions that is done for an update in a
 // session that was prepared for its borrowers (backend.Call.Prove), and for nothing else: use
-// Driver where temporary tables and settings matter.
+// Driver where temporary tables and settings matter. Statements that are prepared to be kept are all
+// of one session, so that none runs in place of another; see generic_kept.go.
 //
 // The endpoints of the Flight SQL driver's results are read one after the other, as
 // partitions: its own reader gives out rows behind those that have failed, and crashes on
@@ -87,6 +88,6 @@
 //	send.go, stream.go       what both kinds share; like.go, fault.go: patterns, errors
 //	generic.go               the other kind: any driver of ADBC's
 //	generic_call.go          one call of it
-//	generic_query.go, generic_partitions.go, generic_prepared.go, generic_ingest.go, generic_tx.go, generic_proofs.go, generic_metadata.go,
+//	generic_query.go, generic_partitions.go, generic_prepared.go, generic_kept.go, generic_ingest.go, generic_tx.go, generic_proofs.go, generic_metadata.go,
 //	generic_columns.go
 package adbcconn

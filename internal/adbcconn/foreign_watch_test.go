@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -378,4 +380,77 @@ func TestTheCommitOfAWatchedTransactionTellsWhetherItWasSent(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestNoPreparedStatementRunsInPlaceOfAnotherWhereverTheDriverDialsAgain cuts the transport before
+// each RPC of a session that prepares statements, outside of a transaction and inside of one, and runs
+// them in any order. The server counts handles from 1 in each session.
+func TestNoPreparedStatementRunsInPlaceOfAnotherWhereverTheDriverDialsAgain(t *testing.T) {
+	texts := []string{"INSERT INTO t VALUES (?)", "INSERT INTO u VALUES (?)", "INSERT INTO v VALUES (?)"}
+	ended := map[bool]int{}
+	for seed, program := range []string{"PPPBPPERRRR", "PPBPERPRRR", "BUEPBUPEPRRR", "PPUPRRR", "PBPPEPPRRRR"} {
+		for at, all := 0, false; !all; at++ {
+			synctest.Test(t, func(t *testing.T) {
+				rnd := rand.New(rand.NewPCG(uint64(seed), 2))
+				s := startServer(t, swanLake())
+				c := &cutter{server: s, at: map[int]bool{at: true}}
+				conn, err := openForeign(flightDatabase(t, "127.0.0.1:1", c.options()...))(t.Context())
+				require.NoError(t, err)
+				for _, table := range []string{"t", "u", "v"} {
+					_, err = conn.Update(t.Context(), "CREATE TABLE "+table+" (v BIGINT)", backend.Call{})
+					require.NoError(t, err)
+				}
+				row := int64s(1)
+				defer row.Release()
+				c.armed.Store(true)
+				var kept []backend.Prepared
+				var of []string
+				var tx backend.TxID
+				prepare := func() error {
+					sql := texts[rnd.IntN(len(texts))]
+					stmt, err := conn.Prepare(t.Context(), sql, backend.Call{Tx: tx})
+					if err == nil {
+						kept, of = append(kept, stmt), append(of, sql)
+					}
+					return err
+				}
+				run := func() error {
+					i := rnd.IntN(len(kept))
+					before := s.Ledger().Snapshot().Executed
+					_, err := kept[i].Update(t.Context(), row, backend.Call{Tx: tx, MayChange: true})
+					for _, st := range s.Ledger().Statements()[before:] {
+						require.True(t, st.SQL == of[i] || !strings.HasPrefix(st.SQL, "INSERT"), "cut before %d: %s ran in place of %s", at, st.SQL, of[i])
+					}
+					if err == nil {
+						require.NotEmpty(t, s.Ledger().Executions(of[i]), "cut before %d", at)
+					}
+					return err
+				}
+				begin := func() (err error) { tx, err = conn.Begin(t.Context()); return err }
+				end := func() error {
+					was := tx
+					tx = ""
+					return conn.EndTx(t.Context(), was, true)
+				}
+				other := func() error {
+					_, err := conn.Update(t.Context(), "CREATE TABLE IF NOT EXISTS w (v BIGINT)", backend.Call{Tx: tx, MayChange: true})
+					return err
+				}
+				steps := map[rune]func() error{'P': prepare, 'R': run, 'B': begin, 'E': end, 'U': other}
+				for _, step := range program {
+					if conn.Lost() == nil {
+						err = steps[step]()
+					}
+				}
+				c.armed.Store(false)
+				ended[err == nil]++
+				all = c.next <= at
+				_ = conn.Close()
+				s.Faults().EvictSessions()
+				synctest.Wait()
+			})
+		}
+	}
+	require.Positive(t, ended[true], ended)
+	require.Greater(t, ended[false], 10, ended)
 }

@@ -57,6 +57,7 @@ type GenericConn struct {
 	// prepared are the statements that their owners have not closed. Where they could not, the
 	// connection having been lost, Close does. They are accessed with driverLock held.
 	prepared map[*genericPrepared]struct{}
+	mark     sessionMark // of the session that has them
 
 	// currentProof and firstProof are the handles that watch over the open
 	// transaction of a Flight SQL driver; see beginProofs. They are accessed with

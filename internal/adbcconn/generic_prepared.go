@@ -35,27 +35,24 @@ func (c *GenericConn) Prepare(ctx context.Context, sql string, call backend.Call
 		return nil, err
 	}
 	defer t.end()
-	var proven adbc.Statement
-	if c.mustProve(call) {
-		if proven, _, err = t.prepareProven(sql, call); err != nil {
+	if c.isFlightSQL && call.Tx == "" {
+		if call.Prove != nil && isSeveral(sql) {
+			return nil, t.wrapError(backend.StagePrepare, adbc.Error{Code: adbc.StatusNotImplemented, Msg: "several statements in one text, in a session that Config.OnConnect has prepared, of this driver"})
+		}
+		if _, err := t.beginProof(call); err != nil && (call.Prove != nil || !backend.FaultIn(err).KeepsConn()) {
 			return nil, err
 		}
 	}
-	p, err := runInDriver(t, backend.StagePrepare, func(ctx context.Context) (_ *genericPrepared, err error) {
-		stmt := proven
-		if stmt == nil {
-			stmt, err = c.prepareToKeep(ctx, sql, call)
-		}
-		if err != nil {
+	p, err := runInDriver(t, backend.StagePrepare, func(ctx context.Context) (*genericPrepared, error) {
+		p := &genericPrepared{conn: c, sql: sql, call: call}
+		if err := c.keep(ctx, p); err != nil {
 			return nil, err
 		}
-		p := &genericPrepared{conn: c, sql: sql, call: call, stmt: stmt}
-		c.prepared[p] = struct{}{}
-		if schema, err := stmt.GetParameterSchema(); err == nil {
+		if schema, err := p.stmt.GetParameterSchema(); err == nil {
 			p.params = schema // else the server did not tell
 		}
 		if c.isFlightSQL { // others may ask their server for it
-			p.rows = preparedResultSchema(ctx, stmt)
+			p.rows = preparedResultSchema(ctx, p.stmt)
 		}
 		return p, nil
 	}, func(p *genericPrepared) { _ = p.closeStatement() })
@@ -145,7 +142,9 @@ func (p *genericPrepared) closeStatement() error {
 		return nil
 	}
 	delete(p.conn.prepared, p)
-	return p.stmt.Close()
+	err := p.stmt.Close()
+	p.conn.dropMark()
+	return err
 }
 
 // Close is part of backend.Prepared. Later calls do nothing. In a watched

@@ -60,7 +60,7 @@ func (c *GenericConn) beginProofs(ctx context.Context) error {
 		}
 		*w = stmt
 	}
-	return nil
+	return c.checkMark(ctx)
 }
 
 // isProvenTx reports whether call is of a watched transaction. Its statements
@@ -74,8 +74,7 @@ func (c *GenericConn) isProvenTx(call backend.Call) bool { return call.Tx != "" 
 // Once a statement of the transaction was refused there is no currentProof, and
 // nothing but the end of the transaction is accepted.
 func (c *GenericConn) prepareInTx(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
-	if len(sqlscan.Parse(sql).Statements) > 1 {
-		// There are servers that run the first ones while they prepare.
+	if isSeveral(sql) {
 		return nil, adbc.Error{Code: adbc.StatusNotImplemented, Msg: "several statements in one text, inside a transaction of this driver"}
 	}
 	if c.currentProof == nil {
@@ -87,25 +86,6 @@ func (c *GenericConn) prepareInTx(ctx context.Context, sql string, call backend.
 	}
 	if err := c.rotateProof(stmt); err != nil {
 		c.currentProof = nil // it proves nothing: the session may be another one
-		_ = stmt.Close()
-		return nil, err
-	}
-	return stmt, nil
-}
-
-// prepareToKeep prepares a statement for its owner to close. The caller holds
-// driverLock. Inside a watched transaction the handle itself cannot be a proof,
-// since its owner may close it at any time: a second statement is prepared for
-// that.
-func (c *GenericConn) prepareToKeep(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
-	if !c.isProvenTx(call) {
-		return c.prepare(ctx, sql, call)
-	}
-	stmt, err := c.prepare(ctx, sql, call)
-	if err != nil {
-		return nil, c.verifyAfterRefusal(err)
-	}
-	if _, err := c.prepareInTx(ctx, c.cfg.ProbeSQL, call); err != nil {
 		_ = stmt.Close()
 		return nil, err
 	}
@@ -169,15 +149,30 @@ func (c *GenericConn) endProofs(reason error) error {
 	return c.closeProof(first, reason)
 }
 
+// isSeveral reports whether a text is several statements, of which there are servers that run the first
+// ones while they prepare.
+func isSeveral(sql string) bool { return len(sqlscan.Parse(sql).Statements) > 1 }
+
 // mustProve reports whether an update runs only in the session that call.Prove recognises.
 func (c *GenericConn) mustProve(call backend.Call) bool { return call.Prove != nil && c.isFlightSQL }
 
 // prepareProven prepares a statement in the session that call.Prove recognises, or fails; refused
-// says that the server has refused to prepare it, in that session or right behind it. A
-// proof is prepared before, and closed behind it. That is done by the close, since to ask
-// for the own proof behind the statement could run it: in another session it may have that
-// number.
+// says that the server has refused to prepare it, in that session or right behind it.
 func (t *driverCall) prepareProven(sql string, call backend.Call) (stmt adbc.Statement, refused bool, err error) {
+	if refused, err = t.beginProof(call); err != nil {
+		return nil, refused, err
+	}
+	stmt, err = runInDriver(t, backend.StagePrepare, func(ctx context.Context) (adbc.Statement, error) {
+		return t.conn.prepareBehindProof(ctx, sql, call)
+	}, func(late adbc.Statement) { _ = late.Close() })
+	return stmt, err != nil && backend.FaultIn(err).KeepsConn(), err
+}
+
+// beginProof prepares a proof outside of transactions, before call.Prove recognises the session;
+// what is prepared next closes it. That is done by the close, since to ask for the own proof
+// behind a statement could run that: in another session it may have its number. refused says
+// that the server takes no proof, in a session that was recognised.
+func (t *driverCall) beginProof(call backend.Call) (refused bool, err error) {
 	c := t.conn
 	noProof := doInDriver(t, backend.StageProbe, func(ctx context.Context) (err error) {
 		if err = c.endProofs(errSessionReplaced); err == nil { // of one before that was left
@@ -185,23 +180,27 @@ func (t *driverCall) prepareProven(sql string, call backend.Call) (stmt adbc.Sta
 		}
 		return err
 	})
-	if noProof == nil || backend.FaultIn(noProof).KeepsConn() { // another session may have refused it
+	if call.Prove != nil && (noProof == nil || backend.FaultIn(noProof).KeepsConn()) { // another session may have refused it
 		err = call.Prove(t.ctx)
 		refused = noProof != nil && err == nil
 	}
 	if err = cmp.Or(err, noProof); err != nil {
 		_ = doInDriver(t, backend.StageClose, func(context.Context) error { return c.endProofs(errSessionReplaced) }) // or the next call does
-		return nil, refused, err
 	}
-	stmt, err = runInDriver(t, backend.StagePrepare, func(ctx context.Context) (adbc.Statement, error) {
-		stmt, err := c.prepareInTx(ctx, sql, call)
-		if err != nil {
-			return nil, cmp.Or(c.endProofs(errSessionReplaced), err)
+	return refused, err
+}
+
+// prepareBehindProof prepares a statement and closes the proof that was prepared before it. The
+// caller holds driverLock.
+func (c *GenericConn) prepareBehindProof(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
+	stmt, err := c.prepare(ctx, sql, call)
+	if replaced := c.endProofs(errSessionReplaced); replaced != nil {
+		if err == nil {
+			_ = stmt.Close()
 		}
-		c.currentProof = nil // stmt, which is the caller's
-		return stmt, nil
-	}, func(late adbc.Statement) { _ = late.Close() })
-	return stmt, err != nil && backend.FaultIn(err).KeepsConn(), err
+		return nil, replaced
+	}
+	return stmt, err
 }
 
 // toRunProven is toRun for an update: see mustProve. Several statements in one text, of which
@@ -209,7 +208,7 @@ func (t *driverCall) prepareProven(sql string, call backend.Call) (stmt adbc.Sta
 // not tied to their session, which has been recognised right before.
 func (t *driverCall) toRunProven(sql string, call backend.Call) (toExecute, error) {
 	c := t.conn
-	if !c.mustProve(call) || len(sqlscan.Parse(sql).Statements) > 1 {
+	if !c.mustProve(call) || isSeveral(sql) {
 		return c.toRun(sql, call), nil
 	}
 	stmt, refused, err := t.prepareProven(sql, call)

@@ -365,9 +365,21 @@ func (g *generator) redialsIn(p *program) {
 		again := step{verb: "redial", args: []string{strconv.Itoa(g.IntN(updateRPCs))}}
 		steps := []step{{who: who, verb: "acquire"}, {who: who, verb: g.pick("set", "use", "temp", "begin")}, again}
 		steps = slices.Insert(steps, 1+g.IntN(3), step{who: who, verb: g.pick("begin", "use", "set", "insert"), args: []string{g.key()}})
+		if g.IntN(3) == 0 {
+			steps = g.keptOverRedial(who, again)
+		}
 		steps = append(steps, step{who: who, verb: g.pick("insert", "set", "use", "commit", "rollback", "read", "close"), args: []string{g.key(), "7", "3", "all"}}, step{who: who, verb: g.pick("close", "commit", "insert"), args: []string{g.key()}}, step{verb: "look"})
 		p.steps = slices.Insert(p.steps, g.IntN(len(p.steps)+1), steps...)
 	}
+}
+
+// keptOverRedial keeps statements from before the driver dials again beside those from behind it.
+func (g *generator) keptOverRedial(who string, again step) []step {
+	steps := []step{{who: who, verb: "acquire"}, {who: who, verb: "prepare"}, again}
+	for range 2 + g.IntN(5) {
+		steps = append(steps, step{who: who, verb: g.pick("decoy", "decoy", "decoyread", "begin", "commit", "insert", "run"), args: []string{g.key()}})
+	}
+	return append(steps, step{who: who, verb: "run", args: []string{g.key()}}, step{who: who, verb: "run", args: []string{g.key()}})
 }
 
 func (g *generator) pick(words ...string) string { return words[g.IntN(len(words))] }

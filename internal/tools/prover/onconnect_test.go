@@ -129,7 +129,7 @@ func (w *world) refusesToPrepare() bool {
 // be caught at it there, unless the statement is an update.
 func (w *world) provenElsewhere(ran testserver.Statement, all []testserver.Statement) bool {
 	for _, st := range slices.Backward(all[:ran.ID-1]) {
-		if ran.Began.Sub(st.Began) > time.Second {
+		if ran.Began.Sub(st.Began) > time.Second+w.longestDelay() {
 			return false
 		}
 		if isProof(st) && st.Peer != ran.Peer && isPrepared(st, all) {
@@ -137,4 +137,18 @@ func (w *world) provenElsewhere(ran testserver.Statement, all []testserver.State
 		}
 	}
 	return false
+}
+
+// longestDelay is the longest by which the program has its server begin a statement late.
+func (w *world) longestDelay() (longest time.Duration) {
+	for _, s := range w.program.steps {
+		if s.verb == "fault" && s.args[0] == "delay" {
+			for _, arg := range s.args[1:] {
+				if d, err := time.ParseDuration(arg); err == nil {
+					longest = max(longest, d)
+				}
+			}
+		}
+	}
+	return longest
 }
