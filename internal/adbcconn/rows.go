@@ -34,11 +34,10 @@ type endpoint struct {
 	native     *flightconn.FlightEndpoint
 	infoSchema []byte // the schema of the FlightInfo, for a stream that has none
 
-	before flightconn.Before // what it waits for, since a server that runs one statement at a time could lock up otherwise
-	opened chan struct{}
-	once   sync.Once
-	fetch  *flightconn.TicketStream
-	err    error
+	turn  *flightconn.Turn // a server that runs one statement at a time could lock up without
+	once  sync.Once
+	fetch *flightconn.TicketStream
+	err   error
 
 	// batches counts the batches of rows that the driver was given.
 	batches atomic.Int64
@@ -83,8 +82,7 @@ func (k *call) showEndpoints(info *flightconn.Info, out *pb.FlightInfo) error {
 	shown := make([]*pb.FlightEndpoint, len(server))
 	var turns flightconn.Turns
 	for i, s := range server {
-		e := &endpoint{external: k.external, native: s, infoSchema: infoSchema, opened: make(chan struct{})}
-		e.before = k.external.TakeTurn(&turns, s, e.opened)
+		e := &endpoint{external: k.external, native: s, infoSchema: infoSchema, turn: k.external.TakeTurn(&turns, s)}
 		k.endpoints[i] = e
 		shown[i] = &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: strconv.AppendInt(nil, int64(i), 10)}}
 	}
@@ -116,8 +114,8 @@ func (k *call) showEndpoints(info *flightconn.Info, out *pb.FlightInfo) error {
 // first. It ends with the call.
 func (e *endpoint) open() (*flightconn.TicketStream, error) {
 	e.once.Do(func() {
-		defer close(e.opened)
-		e.fetch, e.err = e.external.FetchTicket(e.native, e.before)
+		defer e.turn.Done()
+		e.fetch, e.err = e.external.FetchTicket(e.native, e.turn)
 	})
 	return e.fetch, e.err
 }

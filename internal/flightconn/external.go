@@ -123,18 +123,18 @@ func (g *ExternalCall) joinContext(ctx context.Context) (context.Context, contex
 	return joined, func() { unhook(); cancel() }
 }
 
-// TakeTurn is the turn of the result's next endpoint, whose opened is closed once it is open.
-func (g *ExternalCall) TakeTurn(turns *Turns, endpoint *FlightEndpoint, opened <-chan struct{}) Before {
-	return turns.take(g.call.conn, endpoint, opened)
+// TakeTurn is the turn of the result's next endpoint. Its Done must be called once that is open.
+func (g *ExternalCall) TakeTurn(turns *Turns, endpoint *FlightEndpoint) *Turn {
+	return turns.take(g.call.conn, endpoint)
 }
 
 // FetchTicket opens the stream of an endpoint, here or at the first of its
 // locations that has it, as far as its first message. A stream without a
 // message is no error: Peek is nil then, and Recv gives io.EOF.
 //
-// At each place it waits for what is before it, as TakeTurn has told.
-func (g *ExternalCall) FetchTicket(endpoint *FlightEndpoint, before Before) (*TicketStream, error) {
-	return fetch(g.ctx, g.call, endpoint, before, func(ctx context.Context, from rowSource) (*TicketStream, error) {
+// At each place it waits for its turn, which TakeTurn has given.
+func (g *ExternalCall) FetchTicket(endpoint *FlightEndpoint, turn *Turn) (*TicketStream, error) {
+	return fetch(g.ctx, g.call, endpoint, turn, func(ctx context.Context, from rowSource) (*TicketStream, error) {
 		stream, err := from.channel.get(ctx, endpoint.ticket)
 		if err != nil {
 			return nil, err

@@ -81,11 +81,11 @@ func (m *mergedSource) startNext() {
 	endpoint, err := decodeEndpoint(encoded)
 	if err != nil {
 		p.err = err
-		close(p.opened)
+		p.markOpened()
 		close(p.batches)
 		return
 	}
-	p.first, p.before = m.call.conn.firstPlace(endpoint), m.turns.take(m.call.conn, endpoint, p.opened)
+	p.first, p.turn = m.call.conn.firstPlace(endpoint), m.turns.take(m.call.conn, endpoint)
 	takeEndpoint := func() (*FlightEndpoint, error) { return m.renewal.takeEndpoint(m.ctx, i, endpoint) }
 	go p.read(m.ctx, m, takeEndpoint)
 }

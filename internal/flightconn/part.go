@@ -19,8 +19,8 @@ type part struct {
 	schema  *arrow.Schema
 	err     error
 
-	first  string // the place where it is tried first
-	before Before // what it waits for there, and at others
+	first string // the place where it is tried first
+	turn  *Turn  // there, and at others
 }
 
 type queuedBatch struct {
@@ -44,7 +44,7 @@ func (p *part) read(ctx context.Context, m *mergedSource, takeEndpoint func() (*
 			p.err = err
 		}
 		if !opened {
-			close(p.opened)
+			p.markOpened()
 		}
 		m.budget.partEnded(&p.usage)
 		close(p.batches)
@@ -63,9 +63,15 @@ func (p *part) read(ctx context.Context, m *mergedSource, takeEndpoint func() (*
 		return // it has no rows either
 	}
 	p.schema = rd.schema()
-	close(p.opened)
+	p.markOpened()
 	opened = true
 	err = p.readBatches(ctx, m, rd)
+}
+
+// markOpened says that schema or err is known.
+func (p *part) markOpened() {
+	close(p.opened)
+	p.turn.Done()
 }
 
 // readBatches reads the batches.
@@ -98,7 +104,7 @@ func (p *part) readBatches(ctx context.Context, m *mergedSource, rd *reader) err
 // INVARIANT: an endpoint that a server has refused since it serves another call of the session, as
 // ClickHouse and duckgres do, is asked for again once the parts before it have ended, and so are those behind it.
 func (p *part) open(ctx context.Context, m *mergedSource, takeEndpoint func() (*FlightEndpoint, error)) (*reader, error) {
-	if err := p.before.await(ctx, p.first); err != nil {
+	if err := p.turn.await(ctx, p.first); err != nil {
 		return nil, err
 	}
 	if m.oneAtATime.Load() {
@@ -111,7 +117,7 @@ func (p *part) open(ctx context.Context, m *mergedSource, takeEndpoint func() (*
 		return nil, err
 	}
 	reserve := func(bytes int64) error { return m.budget.reserve(ctx, &p.usage, bytes) }
-	rd, err := m.call.openReader(ctx, endpoint, p.before, reserve)
+	rd, err := m.call.openReader(ctx, endpoint, p.turn, reserve)
 	if !sessionBusy(err) || m.call.mayChange {
 		return rd, err
 	}
@@ -119,7 +125,7 @@ func (p *part) open(ctx context.Context, m *mergedSource, takeEndpoint func() (*
 	if err := awaitTurn(ctx, p.front); err != nil {
 		return nil, err
 	}
-	return m.call.openReader(ctx, endpoint, p.before, reserve)
+	return m.call.openReader(ctx, endpoint, p.turn, reserve)
 }
 
 func (p *part) drain() {

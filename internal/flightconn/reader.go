@@ -73,8 +73,8 @@ func openReader(ctx context.Context, from rowSource, ticket []byte, e *Endpoint,
 // openReader opens the stream of an endpoint, wherever it is. The RPC counts as
 // one of the statement: it may be executing until the server has ended the
 // stream.
-func (r *rpcCall) openReader(ctx context.Context, endpoint *FlightEndpoint, before Before, reserve func(bytes int64) error) (*reader, error) {
-	return fetch(ctx, r, endpoint, before, func(ctx context.Context, from rowSource) (*reader, error) {
+func (r *rpcCall) openReader(ctx context.Context, endpoint *FlightEndpoint, turn *Turn, reserve func(bytes int64) error) (*reader, error) {
+	return fetch(ctx, r, endpoint, turn, func(ctx context.Context, from rowSource) (*reader, error) {
 		return openReader(ctx, from, endpoint.ticket, r.conn.endpoint, reserve)
 	})
 }

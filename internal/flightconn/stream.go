@@ -209,8 +209,8 @@ type rowSource struct {
 // endpoint comes from the server and is judged as such: without a ticket it is
 // a malformed reply.
 //
-// before is for an endpoint among several: see Turns.
-func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, before Before, open func(context.Context, rowSource) (T, error)) (T, error) {
+// turn is for an endpoint among several: see Turns.
+func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, turn *Turn, open func(context.Context, rowSource) (T, error)) (T, error) {
 	var none T
 	if endpoint.ticket == nil {
 		return none, malformed("an endpoint without a ticket")
@@ -226,7 +226,7 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, bef
 		if own && failures.ownErr != nil {
 			continue
 		}
-		got, asked, err := fetchAt(ctx, r, uri, before, open)
+		got, asked, err := fetchAt(ctx, r, uri, turn, open)
 		if err == nil {
 			return got, nil
 		}
@@ -246,9 +246,9 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, bef
 // fetchAt opens the stream at one location. asked says that the request may have reached
 // it. A location that may not be asked, or cannot be reached, has sent nothing. Where open
 // succeeds, its caller must call rowSource.end; where it fails, that has been done.
-func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, before Before, open func(context.Context, rowSource) (T, error)) (got T, asked bool, err error) {
+func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, turn *Turn, open func(context.Context, rowSource) (T, error)) (got T, asked bool, err error) {
 	place := r.conn.placeOf(uri)
-	if err := before.await(ctx, place); err != nil {
+	if err := turn.await(ctx, place); err != nil {
 		return got, false, err
 	}
 	if place == "" {

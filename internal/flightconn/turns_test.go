@@ -12,6 +12,8 @@ import (
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
 )
@@ -27,28 +29,40 @@ func TestALocationThatServesOneStreamAtATimeDoesNotDeadlock(t *testing.T) {
 		}
 		return out
 	}
+	late := loc("grpc://nobody:1", "grpc://remote:2") // its first location is dead, which takes a second
+	one := []grpc.ServerOption{grpc.MaxConcurrentStreams(1)}
 	for name, test := range map[string]struct {
-		first, second []*pb.Location
-		opts          []grpc.ServerOption // of the location
-		locked        bool                // handlers run one at a time, as those of one session or of a small pool of threads
+		parts  [][]*pb.Location
+		opts   []grpc.ServerOption // of the location
+		locked bool                // handlers run one at a time, as those of one session or of a small pool of threads
+		fails  bool                // the second part, elsewhere
 	}{
-		// A proxy or server with SETTINGS_MAX_CONCURRENT_STREAMS. The first part is late since its first location is dead.
-		"the connection takes one stream": {loc("grpc://nobody:1", "grpc://remote:2"), loc("grpc://remote:2"), []grpc.ServerOption{grpc.MaxConcurrentStreams(1)}, false},
-		"the server runs one at a time":   {loc("grpc://remote:2"), loc("grpc://remote:2"), nil, true},
+		// A proxy or server with SETTINGS_MAX_CONCURRENT_STREAMS.
+		"the connection takes one stream": {parts: [][]*pb.Location{late, loc("grpc://remote:2")}, opts: one},
+		"the server runs one at a time":   {parts: [][]*pb.Location{loc("grpc://remote:2"), loc("grpc://remote:2")}, locked: true},
+		"one between is elsewhere":        {parts: [][]*pb.Location{late, loc("grpc://other:3", "grpc://remote:2"), loc("grpc://remote:2")}, opts: one},
+		"one between fails elsewhere":     {parts: [][]*pb.Location{late, loc("grpc://other:3", "grpc://remote:2"), loc("grpc://remote:2")}, opts: one, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
-			info := answer(nil, "0", "1")
-			info.Endpoint[0].Location, info.Endpoint[1].Location = test.first, test.second
+			info := answer(nil, []string{"0", "1", "2"}[:len(test.parts)]...)
+			for i, locations := range test.parts {
+				info.Endpoint[i].Location = locations
+			}
 			f := &fake{info: infoOf(info)}
 			f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
-				if test.locked {
+				switch {
+				case test.fails && ticket.GetTicket()[0] == '1':
+					return status.Error(codes.NotFound, "no such part")
+				case test.locked:
 					return sendInTurn(&mu, ticket, s, rows, batches)
+				default:
+					return sendLarge(s, rows, batches)
 				}
-				return sendLarge(s, rows, batches)
 			}
 			inBubble(t, f, func(b *bubble) {
 				b.net.serve(b, "remote:2", f, test.opts...)
+				b.net.serve(b, "other:3", f)
 				ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 				defer cancel()
 				s, err := b.open().Query(ctx, "q", backend.Call{})
@@ -61,8 +75,13 @@ func TestALocationThatServesOneStreamAtATimeDoesNotDeadlock(t *testing.T) {
 						got += batch.NumRows()
 					}
 				}
+				if test.fails {
+					require.EqualValues(b, rows*batches, got)
+					require.ErrorContains(b, err, "no such part")
+					return
+				}
 				require.ErrorIs(b, err, io.EOF)
-				require.EqualValues(b, 2*rows*batches, got)
+				require.EqualValues(b, len(test.parts)*rows*batches, got)
 			}, func(cfg *Config) {
 				dial := cfg.Dialer
 				cfg.Dialer = func(ctx context.Context, addr string) (net.Conn, error) {
