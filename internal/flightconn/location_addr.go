@@ -196,13 +196,13 @@ func isLocal(host string) bool {
 const maxShownLocation = 120
 
 // redactLocation is a location as errors show it: without what it may have of
-// credentials, in its user part or its query.
+// credentials, in its user part or its query. Of one without slashes that is its scheme.
 func redactLocation(uri string) string {
 	u, err := url.Parse(uri)
 	if err != nil {
 		return "(no URI)"
 	}
-	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	u.User, u.Opaque, u.RawQuery, u.Fragment = nil, "", "", ""
 	text := u.String()
 	if len(text) > maxShownLocation {
 		text = strings.ToValidUTF8(text[:maxShownLocation], "") + "…"

@@ -272,7 +272,7 @@ func TestALocationThatDoesNotAnswerIsTriedLastForAWhile(t *testing.T) {
 }
 
 func TestNothingOfALocationThatMayBeSecretShowsInAnError(t *testing.T) {
-	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://user:hunter2@server:2/?token=hunter2#hunter2", "grpc://hunter2:%zz", "hunter2://x:2"))}
+	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://user:hunter2@server:2/?token=hunter2#hunter2", "grpc://hunter2:%zz", "grpc:user:hunter2@server:2", "hunter2://x:2"))}
 	inBubble(t, f, func(b *bubble) {
 		_, err := b.open().Query(b.Context(), "q", backend.Call{})
 		require.ErrorContains(b, err, `"grpc://server:2/"`)
