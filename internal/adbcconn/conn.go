@@ -58,6 +58,7 @@ type call struct {
 	endpoints []*endpoint // of the result, in the server's order
 	rpcErr    atomic.Pointer[error]
 	readerCtx atomic.Pointer[context.Context] // of the streams of the driver's reader
+	givenUp   atomic.Bool                     // by that
 	endOnce   sync.Once
 }
 
@@ -90,9 +91,9 @@ func (k *call) end() {
 }
 
 // recordRPCError keeps the first error that an RPC of the call failed with, which the
-// driver's own errors do not lead to. It returns err.
+// driver's own errors do not lead to. It returns err. What endGivenUp has ended is none.
 func (k *call) recordRPCError(err error) error {
-	if err != nil && !eof.Reached(err) {
+	if err != nil && !eof.Reached(err) && !k.givenUp.Load() {
 		k.rpcErr.CompareAndSwap(nil, &err)
 	}
 	return err

@@ -28,6 +28,8 @@
 //	it closes clients of locations     it is shown no locations
 //	five minutes on, streams or no
 //	it opens endpoints in any order    each is opened when the one before has sent its schema
+//	where one endpoint fails it waits  the RPCs of a result end once its reader has given it up
+//	for the others, and tells it then
 //	Close waits for ever               its CloseSession is refused; the native one is bounded
 //	it crashes when entered after it   it is closed by the last one out
 //	it writes JSON to stderr           its logger discards

@@ -50,6 +50,16 @@ func (k *call) readerFailure() error {
 	return cause
 }
 
+// endGivenUp ends the RPCs of a result that the driver's reader has given up, as it does where one of several
+// endpoints has failed. The reader waits for the goroutines that read the others, and these wait for the server: one
+// may be late, and where the session runs one statement at a time, those behind what nobody reads have no turn.
+func (k *call) endGivenUp() {
+	if k.external.Context().Err() == nil && k.unended() >= 0 {
+		k.givenUp.Store(true)
+		k.external.End()
+	}
+}
+
 // unended is the first endpoint that the server has not ended with the status OK, or -1.
 func (k *call) unended() int {
 	return slices.IndexFunc(k.endpoints, func(e *endpoint) bool { return !e.ended.Load() })

@@ -66,6 +66,7 @@ func (d *Driver) interceptStream(ctx context.Context, desc *grpc.StreamDesc, cc 
 	switch path.Base(method) {
 	case "DoGet":
 		k.readerCtx.Store(&ctx)
+		context.AfterFunc(ctx, k.endGivenUp)
 		return &getStream{call: k}, nil
 	case "DoPut", "DoAction":
 		s, err := k.external.NewStream(desc, method) // the driver's descends from the call's, or is nobody's
