@@ -56,10 +56,12 @@ type call struct {
 	preparedHandle string // that the server has given
 
 	endpoints []*endpoint // of the result, in the server's order
-	rpcErr    atomic.Pointer[error]
-	readerCtx atomic.Pointer[context.Context] // of the streams of the driver's reader
-	givenUp   atomic.Bool                     // by that
-	endOnce   sync.Once
+
+	oneAtATime atomic.Bool // the server has refused one beside another
+	rpcErr     atomic.Pointer[error]
+	readerCtx  atomic.Pointer[context.Context] // of the streams of the driver's reader
+	givenUp    atomic.Bool                     // by that
+	endOnce    sync.Once
 }
 
 // begin starts a call. It fails, with nothing sent, when the transport has

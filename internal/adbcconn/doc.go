@@ -28,6 +28,7 @@
 //	it closes clients of locations     it is shown no locations
 //	five minutes on, streams or no
 //	it opens endpoints in any order    each is opened when the one before has sent its schema
+//	it asks for all of them at once    where a session serves one call, each after the end of those before
 //	where one endpoint fails it waits  the RPCs of a result end once its reader has given it up
 //	for the others, and tells it then
 //	Close waits for ever               its CloseSession is refused; the native one is bounded

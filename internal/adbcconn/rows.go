@@ -30,7 +30,8 @@ import (
 // schema, or the driver's goroutine that reads it. From then on that goroutine
 // alone reads it.
 type endpoint struct {
-	external   *flightconn.ExternalCall
+	call       *call
+	number     int
 	native     *flightconn.FlightEndpoint
 	infoSchema []byte // the schema of the FlightInfo, for a stream that has none
 
@@ -42,8 +43,11 @@ type endpoint struct {
 	// batches counts the batches of rows that the driver was given.
 	batches atomic.Int64
 
-	// ended says that the server has ended the stream with the status OK.
-	ended atomic.Bool
+	// ended says that the server has ended the stream with the status OK. over is closed when
+	// it has ended, or failed.
+	ended    atomic.Bool
+	over     chan struct{}
+	overOnce sync.Once
 }
 
 // maxEndpoints bounds the endpoints of a result: the driver reads all of them
@@ -82,7 +86,7 @@ func (k *call) showEndpoints(info *flightconn.Info, out *pb.FlightInfo) error {
 	shown := make([]*pb.FlightEndpoint, len(server))
 	var turns flightconn.Turns
 	for i, s := range server {
-		e := &endpoint{external: k.external, native: s, infoSchema: infoSchema, turn: k.external.TakeTurn(&turns, s)}
+		e := &endpoint{call: k, number: i, native: s, infoSchema: infoSchema, turn: k.external.TakeTurn(&turns, s), over: make(chan struct{})}
 		k.endpoints[i] = e
 		shown[i] = &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: strconv.AppendInt(nil, int64(i), 10)}}
 	}
@@ -115,10 +119,50 @@ func (k *call) showEndpoints(info *flightconn.Info, out *pb.FlightInfo) error {
 func (e *endpoint) open() (*flightconn.TicketStream, error) {
 	e.once.Do(func() {
 		defer e.turn.Done()
-		e.fetch, e.err = e.external.FetchTicket(e.native, e.turn)
+		if e.fetch, e.err = e.ask(); e.err != nil || e.fetch.Peek() == nil {
+			e.markOver()
+		}
 	})
 	return e.fetch, e.err
 }
+
+// ask redeems the ticket.
+//
+// INVARIANT: an endpoint that a server has refused since it serves another call of the session, as ClickHouse does, is asked
+// for again once those before it have ended, and those behind it are asked for then.
+func (e *endpoint) ask() (*flightconn.TicketStream, error) {
+	k := e.call
+	if err := k.external.AwaitTurn(e.native, e.turn); err != nil {
+		return nil, err
+	}
+	if k.oneAtATime.Load() {
+		if err := e.awaitThoseBefore(); err != nil {
+			return nil, err
+		}
+	}
+	fetch, err := k.external.FetchTicket(e.native, e.turn)
+	if !flightconn.SessionBusy(err) || k.backendCall.MayChange {
+		return fetch, err
+	}
+	k.oneAtATime.Store(true)
+	if err := e.awaitThoseBefore(); err != nil {
+		return nil, err
+	}
+	return k.external.FetchTicket(e.native, e.turn)
+}
+
+func (e *endpoint) awaitThoseBefore() error {
+	for _, before := range e.call.endpoints[:e.number] {
+		select {
+		case <-before.over:
+		case <-e.call.external.Context().Done():
+			return e.call.external.Context().Err()
+		}
+	}
+	return nil
+}
+
+func (e *endpoint) markOver() { e.overOnce.Do(func() { close(e.over) }) }
 
 // encapsulate makes of a message's header the form in which a FlightInfo
 // carries a schema.
@@ -183,6 +227,9 @@ func (r *getStream) RecvMsg(m any) error {
 	data, err := fetch.Recv()
 	if eof.Reached(err) {
 		r.endpoint.ended.Store(true)
+	}
+	if err != nil {
+		r.endpoint.markOver()
 	}
 	if eof.Reached(err) && !r.anyGiven {
 		if header := decapsulate(r.endpoint.infoSchema); header != nil {

@@ -128,6 +128,11 @@ func (g *ExternalCall) TakeTurn(turns *Turns, endpoint *FlightEndpoint) *Turn {
 	return turns.take(g.call.conn, endpoint)
 }
 
+// AwaitTurn waits for the turn at the place where an endpoint is asked for first.
+func (g *ExternalCall) AwaitTurn(endpoint *FlightEndpoint, turn *Turn) error {
+	return turn.await(g.ctx, g.call.conn.firstPlace(endpoint))
+}
+
 // FetchTicket opens the stream of an endpoint, here or at the first of its
 // locations that has it, as far as its first message. A stream without a
 // message is no error: Peek is nil then, and Recv gives io.EOF.

@@ -113,9 +113,9 @@ func statementFailed(err error) bool {
 	return errors.As(err, &s) && !effect.IsPage(err) && !errors.As(err, &unshown) && backend.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message()) == backend.FaultStatement
 }
 
-// sessionBusy reports whether a server has refused an RPC since it serves another of the session:
+// SessionBusy reports whether a server has refused an RPC since it serves another of the session:
 // nothing of it was done.
-func sessionBusy(err error) bool {
+func SessionBusy(err error) bool {
 	if !statementFailed(err) {
 		return false
 	}

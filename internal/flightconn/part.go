@@ -118,7 +118,7 @@ func (p *part) open(ctx context.Context, m *mergedSource, takeEndpoint func() (*
 	}
 	reserve := func(bytes int64) error { return m.budget.reserve(ctx, &p.usage, bytes) }
 	rd, err := m.call.openReader(ctx, endpoint, p.turn, reserve)
-	if !sessionBusy(err) || m.call.mayChange {
+	if !SessionBusy(err) || m.call.mayChange {
 		return rd, err
 	}
 	m.oneAtATime.Store(true)
