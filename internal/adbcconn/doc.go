@@ -27,7 +27,7 @@
 //	it trusts a stale FlightInfo       the same
 //	it closes clients of locations     it is shown no locations
 //	five minutes on, streams or no
-//	it opens endpoints in any order    each is opened when the one before has sent its schema
+//	it opens endpoints in any order    each is opened when those before have sent their schema
 //	it asks for all of them at once    where a session serves one call, each after the end of those before
 //	where one endpoint fails it waits  the RPCs of a result end once its reader has given it up
 //	for the others, and tells it then

@@ -32,8 +32,8 @@
 // Several endpoints are read at once, eight at most, a few batches ahead
 // (Config.Prefetch) and 64 MiB of all of them, counted decompressed, beside the
 // batch that is next; they are delivered in order. Those at one place, the
-// connection's own transport or another server, are opened one after the other, each when the one before
-// has sent its schema: servers that run one statement at a time per session, and those that serve
+// connection's own transport or another server, are opened one after the other, each when those before
+// have sent theirs: servers that run one statement at a time per session, and those that serve
 // few streams, would otherwise lock up. Where a server refuses a call while it serves another of the session, each
 // waits for the end of the one before.
 //
