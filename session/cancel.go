@@ -145,12 +145,17 @@ func (st *cancellation) chain() cancel.Chain {
 //
 // A rollback that has to be answered has toAnswer, however far the server is, and is sent once the session has answered
 // where the server has only taken the request: so the next request need not wait for so long.
+//
+// INVARIANT: no word of a server's ends an ingestion. GizmoSQL does not count it among the statements of its session, and
+// confirms the cancel of another that it has failed to plan, or has not executed yet, while the ingestion goes on, in a
+// transaction of its own in which the next borrower's statements would run.
 func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step, toAnswer time.Duration) (cancel.Outcome, error) {
 	requestCtx, stop := context.WithTimeout(ctx, request.Timeout)
 	defer stop()
 	for {
 		out, err := request.Do(requestCtx)
-		if out == cancel.Confirmed {
+		told := out == cancel.Confirmed && st.call.op != opIngest
+		if told {
 			st.told.Store(true)
 			st.s.policy.confirmsCancels.Store(true)
 		}
@@ -158,6 +163,8 @@ func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step, 
 		switch {
 		case out == cancel.Failed && err != nil && requestCtx.Err() != nil:
 			return cancel.Unanswered, err
+		case out == cancel.Confirmed && !told && !st.serial:
+			return cancel.Requested, errMayStillRun
 		case out == cancel.Confirmed, out == cancel.Requested && st.serial:
 			if out == cancel.Requested && toAnswer > st.s.policy.grace() && !st.mayGoOn() {
 				if err := st.comeToTurn(ctx, st.s.policy.grace()); err != nil {
@@ -210,7 +217,7 @@ func (st *cancellation) probe(ctx context.Context) (cancel.Outcome, error) {
 // open, and has not said that it has ended: what the session is sent may run in the middle of it.
 func (st *cancellation) mayGoOn() bool {
 	c := st.call
-	return !st.told.Load() && c.mayBeInterleaved() && c.mayChange() && c.op != opIngest && st.s.acceptsUnknownTx()
+	return !st.told.Load() && c.mayBeInterleaved() && c.mayChange() && st.s.acceptsUnknownTx()
 }
 
 // finishCancel takes the outcome of a chain. The session is free again, or lost, when

@@ -16,7 +16,7 @@ import (
 //
 // INVARIANT: no ROLLBACK goes to a server that runs statements in whatever is open while a change may still run there that
 // is several to it. What is left of that would be stored by itself, behind the ROLLBACK that was confirmed.
-// Without one it ends with its session, which takes no COMMIT any more. Ingestions have one: SwanLake refuses them.
+// Without one it ends with its session, which takes no COMMIT any more.
 //
 // INVARIANT: nor does one go there, where the server has requests to cancel, before the session has answered a
 // statement that was sent behind the call's. GizmoSQL has statements wait for those of others, in the order in which they
