@@ -242,3 +242,41 @@ func TestTheOptionsOfAnIngestionAreItsCallersToChangeOnceItHasReturned(t *testin
 		_ = r.handle.Close()
 	})
 }
+
+// A result that was released or closed has no rows to give: an ingestion that took it for an empty one
+// would leave a table without any, in the place of the one that it replaces.
+func TestRowsThatWereClosedAreNotNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, end := range map[string]func(*QueryResult){
+			"released": (*QueryResult).Release,
+			"closed":   func(res *QueryResult) { must(t, res.Close()) },
+			"read":     func(res *QueryResult) { _, _ = res.ReadAll(t.Context()) },
+		} {
+			from, to := newRig(t, &fakeConn{}), newRig(t, &fakeConn{})
+			res, err := from.handle.Query(t.Context(), "SELECT 3")
+			must(t, err)
+			end(res)
+			require.NoError(t, res.Close(), name)
+			require.NoError(t, res.Err(), name)
+			_, err = to.handle.Ingest(t.Context(), "t", res, backend.IngestOptions{Mode: backend.IngestReplace})
+			require.ErrorIs(t, err, backend.ErrHandleClosed, name)
+			require.ErrorIs(t, res.Err(), backend.ErrHandleClosed, name)
+			_ = from.handle.Close()
+			_ = to.handle.Close()
+		}
+	})
+}
+
+// Nor are they all, where somebody closes the result while it is read.
+func TestRowsThatAreClosedMeanwhileAreNotAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := newRig(t, &fakeConn{pace: time.Second}), newRig(t, &fakeConn{})
+		res, err := from.handle.Query(t.Context(), "SELECT 3")
+		must(t, err)
+		time.AfterFunc(1500*ms, func() { _ = res.Close() })
+		_, err = to.handle.Ingest(t.Context(), "t", res, backend.IngestOptions{})
+		require.ErrorIs(t, err, backend.ErrHandleClosed)
+		_ = from.handle.Close()
+		_ = to.handle.Close()
+	})
+}

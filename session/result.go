@@ -35,20 +35,21 @@ import (
 //
 // What mu does not guard belongs to the reader, and to whoever ends the result then.
 type QueryResult struct {
-	refs           atomic.Int64
-	schema         *arrow.Schema
-	call           *call // nil for a result without rows
-	stream         backend.Stream
-	batch          arrow.RecordBatch
-	affected       int64
-	affectedKnown  bool
-	closedByReader bool // released or closed by its reader
+	refs          atomic.Int64
+	schema        *arrow.Schema
+	call          *call // nil for a result without rows
+	stream        backend.Stream
+	batch         arrow.RecordBatch
+	affected      int64
+	affectedKnown bool
 
 	mu struct {
 		sync.Mutex
 		first   arrow.RecordBatch // fetched by the query, not yet read
 		reading bool              // Next is inside the stream
 		ended   bool
+		closed  bool  // released or closed by its reader
+		readOn  bool  // more was asked of it then
 		cause   error // what ended it while a read was under way
 		err     error // what Err answers
 	}
@@ -79,7 +80,8 @@ func (r *QueryResult) Schema() *arrow.Schema { return r.schema }
 func (r *QueryResult) RowsAffected() (int64, bool) { return r.affected, r.affectedKnown }
 
 // Next fetches the next batch. It is false at the end and on an error; Err
-// tells which. The batch of before is released: what is to stay needs Retain, and
+// tells which: ErrHandleClosed where the result was released or closed before. The batch
+// of before is released: what is to stay needs Retain, and
 // texts and slices of it, which share its memory, a copy. That memory is received into
 // again; in a build with the race detector it is overwritten at once, so that what was
 // kept too long shows.
@@ -114,10 +116,14 @@ func (r *QueryResult) Record() arrow.RecordBatch { return r.batch }
 func (r *QueryResult) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	err := r.mu.err
 	if r.mu.cause == errReleasedEarly { //nolint:errorlint // the cause of a context may wrap another's
-		return nil // released early by the reader: not an error
+		err = nil // released early by the reader: not an error
 	}
-	return r.mu.err
+	if err == nil && r.mu.readOn {
+		return readClosedError()
+	}
+	return err
 }
 
 // Retain adds a reference.
@@ -135,29 +141,6 @@ func (r *QueryResult) Release() {
 	}
 }
 
-// Close ends the result, whatever references there are, and returns Err. Where
-// the statement may change something it reads the rest of the rows before, since
-// the server may store the change, or refuse it, only at their end. It is
-// idempotent, and the reader's to call, as Next and Release are.
-func (r *QueryResult) Close() error {
-	if r == nil {
-		return nil
-	}
-	if r.call != nil && r.call.mayChange() {
-		for r.Next() {
-			continue
-		}
-	}
-	return r.end()
-}
-
-func (r *QueryResult) end() error {
-	r.closedByReader = true
-	r.releaseUnread()
-	r.dropBatch()
-	return r.Err()
-}
-
 // startRead gives out the batch that the query fetched, or leave to read.
 func (r *QueryResult) startRead() (first arrow.RecordBatch, ok bool) {
 	r.mu.Lock()
@@ -168,6 +151,7 @@ func (r *QueryResult) startRead() (first arrow.RecordBatch, ok bool) {
 	}
 	defer r.mu.Unlock()
 	if r.mu.ended {
+		r.mu.readOn = r.mu.closed
 		return nil, false
 	}
 	if first = r.mu.first; first != nil {
@@ -242,6 +226,7 @@ func (r *QueryResult) read() (batch arrow.RecordBatch, inTime bool, err error) {
 func (r *QueryResult) recordRead(batch arrow.RecordBatch, err error) bool {
 	r.mu.Lock()
 	r.mu.reading = false
+	r.mu.readOn = r.mu.closed
 	cause, interrupted := r.mu.cause, r.mu.ended
 	if err == nil && !interrupted {
 		r.call.trace.delivered(batch)

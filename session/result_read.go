@@ -34,15 +34,52 @@ func (r *QueryResult) dropBatch() {
 	}
 }
 
+// Close ends the result, whatever references there are, and returns Err. Where
+// the statement may change something it reads the rest of the rows before, since
+// the server may store the change, or refuse it, only at their end. It is
+// idempotent, and the reader's to call, as Next and Release are.
+func (r *QueryResult) Close() error {
+	if r == nil {
+		return nil
+	}
+	if r.call != nil && r.call.mayChange() && !r.isClosed() {
+		for r.Next() {
+			continue
+		}
+	}
+	return r.end()
+}
+
+func (r *QueryResult) end() error {
+	r.mu.Lock()
+	r.mu.closed = true
+	r.mu.Unlock()
+	r.releaseUnread()
+	r.dropBatch()
+	return r.Err()
+}
+
 // checkReadable fails where the result was released or closed before: what is asked
 // for its rows then must not take it for one that has none.
 func (r *QueryResult) checkReadable() error {
-	if !r.closedByReader {
+	if !r.isClosed() {
 		return nil
 	}
 	if err := r.Err(); err != nil {
 		return err
 	}
+	return readClosedError()
+}
+
+func (r *QueryResult) isClosed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.closed
+}
+
+// readClosedError is that of whoever asks a result for rows that was released or closed. A reader
+// of rows as Ingest's, or a writer of a file, would take it for one that has no more.
+func readClosedError() error {
 	e := usageError(fmt.Errorf("the result was released or closed before: %w", backend.ErrHandleClosed))
 	e.Op = "Result"
 	return e
