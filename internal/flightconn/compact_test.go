@@ -62,13 +62,17 @@ func TestSlicesOfEveryTypeAreSent(t *testing.T) {
 		if CheckSendable(schema) != nil || strings.Contains(name, "arrow.") || strings.Contains(name, "flightpool.") || strings.Contains(name, "dictionary") {
 			continue
 		}
-		if isCompacted(col.DataType()) {
+		if (compaction{}).applies(col.DataType()) {
 			compacted++
 		}
 		from := g.IntN(rows)
 		end := from + g.IntN(rows-from+1)
 		part := array.NewRecordBatch(schema, []arrow.Array{array.NewSlice(col, int64(from), int64(end))}, int64(end-from))
 		e := newEncoder(describe(&pb.CommandGetCatalogs{}), schema, 1<<30)
+		if seed%2 == 0 { // as once a batch was too large
+			e.compaction.views = true
+			e.compacts = e.compaction.appliesTo(schema)
+		}
 		whole, err := e.flightData(part)
 		require.NoError(t, err, "seed %d: %s", seed, name)
 		require.Equal(t, textsOf(part.Column(0)), valuesOf(t, whole), "seed %d: %s", seed, name)
@@ -105,6 +109,10 @@ func TestFewerRowsOfAUnionAreSmaller(t *testing.T) {
 		{arrow.LargeListViewOf(arrow.BinaryTypes.String), `["` + text + `"],[]`},
 		{arrow.StructOf(arrow.Field{Name: "s", Type: arrow.ListViewOf(arrow.BinaryTypes.String), Nullable: true}), `{"s": ["` + text + `"]},null`},
 		{arrow.ListOf(arrow.ListViewOf(arrow.BinaryTypes.String)), `[["` + text + `"],null],null`},
+		{arrow.BinaryTypes.StringView, `"` + text + `","short",null`},
+		{arrow.BinaryTypes.BinaryView, `"` + text + `",null`},
+		{arrow.ListOf(arrow.BinaryTypes.StringView), `["` + text + `",null],null`},
+		{arrow.StructOf(arrow.Field{Name: "s", Type: arrow.BinaryTypes.StringView, Nullable: true}), `{"s": "` + text + `"},null`},
 	} {
 		mem := memory.NewCheckedAllocator(memory.NewGoAllocator())
 		col := columnOfJSON(t, mem, c.t, rows, c.value)
@@ -134,4 +142,32 @@ func TestABatchThatIsNotValidIsNotSent(t *testing.T) {
 		_, err := split(t, batch, 1<<20)
 		require.ErrorContains(t, err, "a batch that is not valid", name)
 	}
+}
+
+// TestViewsAreCutWithTheirOwnTexts: each message has the texts of its rows, and no others; what a NULL refers to is none.
+func TestViewsAreCutWithTheirOwnTexts(t *testing.T) {
+	const limit, rows = 4 << 10, 600
+	b := array.NewStringViewBuilder(memory.DefaultAllocator)
+	defer b.Release()
+	for i := range rows {
+		if b.Append(fmt.Sprintf("%d%s", i, strings.Repeat("x", i%100))); i%7 == 0 {
+			b.AppendNull()
+		}
+	}
+	col := b.NewArray()
+	defer col.Release()
+	batch := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "c", Type: col.DataType(), Nullable: true}}, nil), []arrow.Array{col}, int64(col.Len()))
+	defer batch.Release()
+	messages, err := split(t, batch, limit)
+	require.NoError(t, err)
+	require.Equal(t, textsOf(col), valuesOf(t, messages))
+	sent := 0
+	for _, m := range messages {
+		sent += len(m.GetDataBody())
+	}
+	require.Less(t, sent, 80*rows+20*col.Len())
+
+	null := compactTexts(raw(arrow.BinaryTypes.StringView, 0, 1, nil, []byte{0}, view(13, 9, 0)))
+	defer null.Release()
+	require.Len(t, null.Buffers(), 2)
 }

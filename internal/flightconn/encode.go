@@ -44,7 +44,8 @@ type encoder struct {
 	rows    int64                // to try next, 0 at the start
 	cuts    bool                 // a batch took several messages
 
-	compacts bool // a column has a type that Arrow's writer cannot encode a slice of
+	compacts   bool // a column has a type that compaction applies to
+	compaction compaction
 }
 
 // newEncoder makes an encoder for one DoPut. desc tells the server what the
@@ -52,9 +53,7 @@ type encoder struct {
 // bodies.
 func newEncoder(desc *pb.FlightDescriptor, schema *arrow.Schema, limit int, opts ...ipc.Option) *encoder {
 	e := &encoder{limit: limit, desc: desc}
-	for i := range schema.NumFields() { // Fields makes a copy of them
-		e.compacts = e.compacts || isCompacted(schema.Field(i).Type)
-	}
+	e.compacts = e.compaction.appliesTo(schema)
 	e.writer = ipcwrite.New(PayloadFunc(e.keepPending), schema, append(opts, ipc.WithSchema(schema), ipc.WithAllocator(memory.NewGoAllocator()))...)
 	return e
 }
@@ -93,6 +92,8 @@ func (e *encoder) encode(batch arrow.RecordBatch) ([]*putMessage, error) {
 			if size <= e.limit/2 {
 				e.rows *= 2 // the large rows are behind us
 			}
+		case !e.compaction.views && (compaction{views: true}).appliesTo(batch.Schema()): // views are sent with all that they are in
+			e.compacts, e.compaction.views = true, true
 		case to-from <= 1:
 			return nil, &tooLargeError{what: fmt.Sprintf("row %d", from), size: size, limit: e.limit}
 		default: // aim a little below what the size so far suggests
@@ -108,7 +109,7 @@ func (e *encoder) encode(batch arrow.RecordBatch) ([]*putMessage, error) {
 func (e *encoder) slice(batch arrow.RecordBatch, from, to int64) (before []*putMessage, message *putMessage, err error) {
 	part := batch.NewSlice(from, to)
 	if e.compacts {
-		if part, err = compactBatch(part); err != nil {
+		if part, err = e.compaction.batch(part); err != nil {
 			return nil, nil, err
 		}
 	}
