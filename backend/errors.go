@@ -99,8 +99,8 @@ type Error struct {
 	// query, which some servers execute before they refuse it for that, or execute twice.
 	Partial bool
 
-	// Read says that the statement only reads, and that no batch of its
-	// result was delivered.
+	// Read says that the statement only reads, that no batch of its result
+	// was delivered, and that it was not run for its effect, as Update does.
 	Read bool
 
 	// Ctx is the error of the context that ended the call, or nil.

@@ -51,8 +51,9 @@ type call struct {
 	// preparesSteps says that it prepares what servers run as several statements, and may run while they prepare it.
 	preparesSteps atomic.Bool
 
-	// askedForRows says that the caller has named the route of a query, whatever the text has.
-	askedForRows bool
+	// askedForRows says that the caller has named the route of a query, whatever the text has. asUpdate says that
+	// it is made for its effect, which a text that looks like a read may have by a function of the user's.
+	askedForRows, asUpdate bool
 
 	// oneBatch says of an ingestion that the backend has sent one batch of its rows at most,
 	// in one part, and that no table was dropped for it.
@@ -125,7 +126,7 @@ func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOption
 	if opts.NoCancel && mode.cancels() {
 		mode = finishWhenLeft
 	}
-	c := &call{s: s, op: op, mode: mode, ctx: ctx, operation: &backend.Operation{}, callerGone: make(chan struct{}), askedForRows: opts.Route == RouteQuery}
+	c := &call{s: s, op: op, mode: mode, ctx: ctx, operation: &backend.Operation{}, callerGone: make(chan struct{}), askedForRows: opts.Route == RouteQuery, asUpdate: opts.asUpdate}
 	ends := ctx.Done() != nil || s.timeout(opts) > 0
 	c.ownGoroutine = mode != cancelWhenLeft || opts.ownGoroutine || opts.Progress != nil || (ends && s.mustLearnOrder())
 	c.callsUserCode = opts.ownGoroutine || opts.Progress != nil

@@ -32,7 +32,7 @@ func (c *call) wrapError(err error) *backend.Error {
 	if e.Fault == backend.FaultAuth && c.stepBegun.Load() && c.mayBeHalfDone(e) {
 		e.Unsent = false // the credential may have ended, or was refused by what the server asks, after the first part
 	}
-	e.Read = c.script.ReadOnly() && !c.delivered
+	e.Read = c.script.ReadOnly() && !c.delivered && !c.asUpdate
 	e.Partial = c.mayBePartlyStored(e)
 	if e.Fault == backend.FaultStatement || e.Fault == backend.FaultUsage {
 		return e

@@ -221,7 +221,7 @@ type RetryPolicy uint8
 // The retry policies.
 const (
 	// RetryReads repeats a read whose connection failed before the first
-	// batch arrived. It is the default.
+	// batch arrived; what is run by Update is none. It is the default.
 	RetryReads RetryPolicy = iota
 	// RetryNever repeats nothing.
 	RetryNever
