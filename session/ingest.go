@@ -30,9 +30,9 @@ import (
 //
 // Ingest reads rows in a goroutine of its own. When ctx ends while rows does
 // not return, Ingest returns all the same, and rows is let go when it does.
-// An ingestion that is cut once rows were sent, by ctx or by rows that fail, costs its connection: see CancelPolicy.
+// An ingestion that ctx cuts once rows were sent costs its connection: see CancelPolicy.
 // Servers made with Arrow's C++ library (GizmoSQL) take that for the end of the rows and store what has come, unless it
-// is in a transaction.
+// is in a transaction. Where rows fails, they are made to refuse it, for which they have a second.
 func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.RecordReader, opts backend.IngestOptions) (int64, error) {
 	c, err := s.begin(ctx, opIngest, QueryOptions{Headers: opts.Headers, ownGoroutine: true, text: table}, cancelWhenLeft) // rows may block, or panic
 	if err != nil {

@@ -54,8 +54,7 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 //
 // ctx is looked at between two batches alone, since a reader cannot be
 // interrupted. A reader that fails ends the RPC without its end being sent, so
-// that the server does not take what came before for all: but those of Arrow's C++
-// library cannot tell the one from the other.
+// that the server does not take what came before for all: see also rpcCall.spoil.
 //
 // op is told of a batch that is sent in parts, before any of them is.
 func (e *encoder) source(ctx context.Context, rows array.RecordReader, op *backend.Operation) messageSource {

@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"context"
+	"time"
 
 	"github.com/flightpool/flightpool/backend"
 
@@ -82,7 +83,7 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource, must mustRead
 		return answers, err
 	}
 	var received *callback.Call[struct{}]
-	endedEarly := false
+	endedEarly, schema := false, message.header
 	for first := true; message != nil; first = false {
 		if err := r.sendPut(stream, message); eof.Reached(err) {
 			endedEarly = first || must > readsCommand // the server has answered already: Recv has it
@@ -91,6 +92,9 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource, must mustRead
 			return putAnswers{}, err
 		}
 		if message, err = messages(); err != nil {
+			if must == readsEnd {
+				r.spoil(stream, schema, received)
+			}
 			return putAnswers{}, err
 		}
 		if message != nil && received == nil {
@@ -114,6 +118,26 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource, must mustRead
 	}
 	return answers, err
 }
+
+// spoil has the server fail what it has been sent, where the rest of it fails here: by a schema in the place of a batch, which it
+// refuses. Those of Arrow's C++ library cannot tell a stream that is cut from one that has ended, and would store what came
+// before as all there is. What the server answers says no more than that it has ended.
+func (r *rpcCall) spoil(stream pb.FlightService_DoPutClient, schema []byte, received *callback.Call[struct{}]) {
+	refused := callback.Go(callback.NoValue(func() error { // the end of the call ends it
+		if err := r.sendPut(stream, &putMessage{header: schema}); err != nil {
+			return err
+		}
+		if received == nil {
+			return new(putAnswers).receive(stream)
+		}
+		<-received.Done
+		return nil
+	}))
+	callback.EndsWithin(refused.Done, spoilTimeout)
+}
+
+// spoilTimeout is how long a server has to refuse it.
+const spoilTimeout = time.Second
 
 // sendPut sends a message in the form that the connection's transport knows.
 func (r *rpcCall) sendPut(stream pb.FlightService_DoPutClient, message *putMessage) error {

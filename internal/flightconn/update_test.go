@@ -384,6 +384,59 @@ func TestIngestOfRowsThatFailSendsNoEnd(t *testing.T) {
 	})
 }
 
+// A server of Arrow's C++ library takes a stream that is cut for one that has ended (its reader has no word for the
+// difference), and refuses a message in which it does not find what it expects.
+func TestRowsThatFailAreNotStoredInPart(t *testing.T) {
+	for name, transport := range transports {
+		stored, refused := 0, 0
+		f := &fake{put: func(s pb.FlightService_DoPutServer) error {
+			var schema []byte
+			for n := 0; ; n++ {
+				m, err := s.Recv()
+				if err != nil {
+					stored = n
+					return s.Send(counted(1))
+				}
+				if n == 0 {
+					schema = m.GetDataHeader()
+				} else if bytes.Equal(m.GetDataHeader(), schema) {
+					refused++
+					return status.Error(codes.Internal, "Header-type of flatbuffer-encoded Message is not RecordBatch.")
+				}
+			}
+		}}
+		inBubble(t, f, func(b *bubble) {
+			broken := errors.New("the file is corrupt")
+			rows := &brokenReader{RecordReader: emptyReader(b), batch: int64Batch(1), err: broken}
+			_, err := b.open().Ingest(b.Context(), rows, backend.IngestOptions{Table: "t"}, backend.Call{})
+			require.ErrorIs(b, err, broken, name)
+			require.False(b, failure(b, err).Unsent, name)
+			require.False(b, failure(b, err).Running, "%s: it has ended", name)
+			synctest.Wait()
+			require.Equal(b, []int{0, 1}, []int{stored, refused}, name)
+		}, transport)
+	}
+}
+
+// One that does not answer keeps nobody waiting.
+func TestRowsThatFailAreToldInTime(t *testing.T) {
+	f := &fake{put: func(s pb.FlightService_DoPutServer) error { <-s.Context().Done(); return s.Context().Err() }}
+	inBubble(t, f, func(b *bubble) {
+		broken, began := errors.New("the file is corrupt"), time.Now()
+		rows := &brokenReader{RecordReader: emptyReader(b), batch: int64Batch(1), err: broken}
+		_, err := b.open().Ingest(b.Context(), rows, backend.IngestOptions{Table: "t"}, backend.Call{})
+		require.ErrorIs(b, err, broken)
+		require.True(b, failure(b, err).Running)
+		require.Equal(b, spoilTimeout, time.Since(began))
+		ctx, stop := context.WithTimeout(b.Context(), spoilTimeout/2)
+		defer stop()
+		rows = &brokenReader{RecordReader: emptyReader(b), batch: int64Batch(1), err: broken}
+		_, err = b.open().Ingest(ctx, rows, backend.IngestOptions{Table: "t"}, backend.Call{})
+		require.Error(b, err)
+		require.Equal(b, spoilTimeout*3/2, time.Since(began))
+	})
+}
+
 func emptyReader(t testing.TB) array.RecordReader {
 	rows, err := array.NewRecordReader(int64Schema, nil)
 	require.NoError(t, err)
