@@ -110,6 +110,8 @@ func (c *call) requireSingleExecution(route Route, script sqlscan.Script) {
 		switch {
 		case err != nil && !backend.FaultIn(err).KeepsConn():
 			return err
+		case (err != nil || repeats) && c.asUpdate:
+			return usageError(fmt.Errorf("%w: it changes something and returns rows, and this server may execute it when it is prepared: set QueryOptions.Route to RouteUpdate where that is done", ErrAmbiguousRoute))
 		case err != nil || repeats:
 			return usageError(ambiguousRoute("it changes something and returns rows, and this server may execute it twice"))
 		}

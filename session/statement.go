@@ -124,7 +124,7 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOptions) (UpdateResult, error) {
 	script := sqlscan.Parse(sql)
 	opts.asUpdate = true
-	var fault error
+	fault := opts.Route.check()
 	if opts.Route == RouteQuery {
 		fault = errors.New("Update sends an update: RouteQuery is for QueryWithOptions")
 	}
