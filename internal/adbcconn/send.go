@@ -79,9 +79,12 @@ func split(batch arrow.RecordBatch, limit int) (array.RecordReader, error) {
 // the parts, also those that come with an error.
 func splitToFit(batch arrow.RecordBatch, limit int64) ([]arrow.RecordBatch, error) {
 	var parts []arrow.RecordBatch
-	var splitRange func(from, to int64) error
-	splitRange = func(from, to int64) error {
-		part := batch.NewSlice(from, to)
+	var splitRange func(from, to int64, cut bool) error
+	splitRange = func(from, to int64, cut bool) error {
+		part, err := flightconn.Part(batch, from, to, cut)
+		if err != nil {
+			return err
+		}
 		size, err := encodedSize(part)
 		if err == nil && size <= limit {
 			parts = append(parts, part)
@@ -91,16 +94,18 @@ func splitToFit(batch arrow.RecordBatch, limit int64) ([]arrow.RecordBatch, erro
 		switch {
 		case err != nil:
 			return err
+		case !cut:
+			return splitRange(from, to, true)
 		case to-from <= 1:
 			return &tooLargeError{row: from, size: size, limit: limit}
 		}
 		middle := from + (to-from)/2
-		if err := splitRange(from, middle); err != nil {
+		if err := splitRange(from, middle, true); err != nil {
 			return err
 		}
-		return splitRange(middle, to)
+		return splitRange(middle, to, true)
 	}
-	err := splitRange(0, batch.NumRows())
+	err := splitRange(0, batch.NumRows(), false)
 	return parts, err
 }
 

@@ -49,6 +49,16 @@ func (c compaction) appliesTo(schema *arrow.Schema) bool {
 	return false
 }
 
+// Part is the rows of a batch from one to another, which its caller must release, as Arrow's writer can encode them: with texts,
+// also those of views as far as they are of these rows.
+func Part(batch arrow.RecordBatch, from, to int64, texts bool) (arrow.RecordBatch, error) {
+	part, c := batch.NewSlice(from, to), compaction{views: texts}
+	if !c.appliesTo(batch.Schema()) {
+		return part, nil
+	}
+	return c.batch(part)
+}
+
 // batch is batch, of which it takes over the reference, with its columns compacted. Nothing is
 // believed of what the batch refers to: what is out of bounds panics here, as in Arrow's writer, and is
 // an error as there.
