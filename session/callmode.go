@@ -12,7 +12,7 @@ const (
 	// Begin, Rollback, savepoints, SetOption and the preparing of a statement are
 	// finishWithinBudget; Commit, and what has NoCancel, are finishWhenLeft.
 	cancelWhenLeft     callMode = iota // it is ended, and the statement cancelled on the server
-	cancelAfterBudget                  // the same, when the cancel budget is over: see changeMode
+	cancelAfterBudget                  // the same, when the cancel budget is over: an ingestion, and see changeMode
 	finishWithinBudget                 // it goes on in the background, for the cancel budget at most
 	finishWhenLeft                     // it goes on in the background until it has ended
 )

@@ -30,11 +30,12 @@ import (
 //
 // Ingest reads rows in a goroutine of its own. When ctx ends while rows does
 // not return, Ingest returns all the same, and rows is let go when it does.
-// An ingestion that ctx cuts once rows were sent costs its connection: see CancelPolicy.
-// Servers made with Arrow's C++ library (GizmoSQL) take that for the end of the rows and store what has come, unless it
-// is in a transaction. Where rows fails, they are made to refuse it, for which they have a second.
+// What was sent before is refused by the server then, behind the caller, for which it has CancelPolicy.Budget; where all rows
+// were sent it may be stored. One that has not ended by then is cut and costs its connection, and servers made
+// with Arrow's C++ library (GizmoSQL) take that for the end of the rows, and store what has come, unless it is in a
+// transaction.
 func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.RecordReader, opts backend.IngestOptions) (int64, error) {
-	c, err := s.begin(ctx, opIngest, QueryOptions{Headers: opts.Headers, ownGoroutine: true, text: table}, cancelWhenLeft) // rows may block, or panic
+	c, err := s.begin(ctx, opIngest, QueryOptions{Headers: opts.Headers, ownGoroutine: true, text: table}, cancelAfterBudget) // rows may block, or panic
 	if err != nil {
 		return 0, err
 	}
@@ -49,7 +50,7 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 	c.runCallersCode(func() { rows.Retain() }) // a nil *QueryResult panics
 	c.afterStep = rows.Release
 	return runStep(c, func(ctx context.Context) (int64, error) {
-		source := &callerRows{RecordReader: rows}
+		source := &callerRows{RecordReader: rows, call: c}
 		source.Schema()          // may read the first of them
 		if source.Err() != nil { // nothing was sent
 			return 0, usageError(fmt.Errorf("%w: %w", errRows, *source.failure.Load()))
@@ -93,9 +94,13 @@ func ingestScript(opts backend.IngestOptions) sqlscan.Script {
 //
 // Where there is no batch they give one without rows, of which the server makes the
 // table: drivers send nothing otherwise, not even the schema.
+//
+// Behind a caller who has left there are no more: the server is told so as of rows that fail.
 type callerRows struct {
 	array.RecordReader
+	call    *call
 	failure atomic.Pointer[error]
+	left    atomic.Bool       // it is that their caller has left
 	batches atomic.Int64      // that were taken
 	empty   arrow.RecordBatch // the only batch, or nil; the collector's in the end
 }
@@ -104,10 +109,10 @@ var errRows = errors.New("the reader of the rows has failed")
 
 // Next is part of array.RecordReader. A driver may not ask for the error.
 func (r *callerRows) Next() bool {
-	if r.empty != nil {
+	if r.empty != nil || r.callerLeft() {
 		return false
 	}
-	if r.RecordReader.Next() {
+	if r.RecordReader.Next() && !r.callerLeft() {
 		r.batches.Add(1)
 		return true
 	}
@@ -116,6 +121,19 @@ func (r *callerRows) Next() bool {
 	}
 	r.empty = batchWithoutRows(r.Schema())
 	return true
+}
+
+// callerLeft makes it the failure of the rows that their caller has left before the last of them.
+func (r *callerRows) callerLeft() bool {
+	select {
+	case <-r.call.callerGone:
+		cause := r.call.cause()
+		r.failure.Store(&cause)
+		r.left.Store(true)
+		return true
+	default:
+		return false
+	}
 }
 
 // RecordBatch is part of array.RecordReader.
@@ -141,11 +159,13 @@ func batchWithoutRows(schema *arrow.Schema) arrow.RecordBatch {
 
 // Err is part of array.RecordReader.
 func (r *callerRows) Err() error {
-	err := r.RecordReader.Err()
-	if err == nil {
-		return nil
+	if r.failure.Load() == nil {
+		err := r.RecordReader.Err()
+		if err == nil {
+			return nil
+		}
+		r.failure.Store(&err)
 	}
-	r.failure.Store(&err)
 	return errRows
 }
 
@@ -161,9 +181,11 @@ func (r *callerRows) judge(err error) error {
 		return &backend.Error{Stage: backend.StageExecute, Err: cause}
 	}
 	e := *told
-	switch e.Fault {
-	case backend.FaultTransport, backend.FaultSession, backend.FaultContext:
+	switch {
+	case e.Fault == backend.FaultTransport, e.Fault == backend.FaultSession, e.Fault == backend.FaultContext:
 		e.Err = fmt.Errorf("%w (%w)", e.Err, cause)
+	case r.left.Load(): // it is not the end of their context that the server has answered
+		e.Fault, e.Err = backend.FaultStatement, cause
 	default:
 		e.Fault, e.Err = backend.FaultUnknown, cause
 	}

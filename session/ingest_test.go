@@ -40,7 +40,7 @@ func TestAnIngestionWithoutRowsHasABatch(t *testing.T) {
 	for name, batches := range map[string][]arrow.RecordBatch{"no batch": nil, "one": {none}, "rows": {none, int64Batch(1, 2), none}} {
 		rows, err := array.NewRecordReader(none.Schema(), batches)
 		must(t, err)
-		seen := &callerRows{RecordReader: rows}
+		seen := &callerRows{RecordReader: rows, call: &call{}}
 		n := 0
 		for seen.Next() {
 			require.True(t, seen.RecordBatch().Schema().Equal(none.Schema()), name)
@@ -52,7 +52,7 @@ func TestAnIngestionWithoutRowsHasABatch(t *testing.T) {
 		require.False(t, seen.Next(), name)
 	}
 	failed := errors.New("failed")
-	seen := &callerRows{RecordReader: array.ReaderFromIter(none.Schema(), func(yield func(arrow.RecordBatch, error) bool) { yield(nil, failed) })}
+	seen := &callerRows{RecordReader: array.ReaderFromIter(none.Schema(), func(yield func(arrow.RecordBatch, error) bool) { yield(nil, failed) }), call: &call{}}
 	require.False(t, seen.Next())
 	require.ErrorIs(t, seen.Err(), errRows)
 }

@@ -71,3 +71,52 @@ func TestNoWordOfTheServersEndsAnIngestion(t *testing.T) {
 		}
 	})
 }
+
+// spoiledConn is a server that ends an ingestion whose rows have failed, as it is made to by their error, and else when all
+// of them are there.
+type spoiledConn struct {
+	*fakeConn
+	took  int
+	ended error
+}
+
+func (c *spoiledConn) Ingest(ctx context.Context, rows array.RecordReader, _ backend.IngestOptions, _ backend.Call) (int64, error) {
+	for rows.Next() {
+		c.took++
+	}
+	if c.ended = rows.Err(); c.ended != nil {
+		return 0, &backend.Error{Stage: backend.StageExecute, Err: c.ended}
+	}
+	return int64(c.took), c.use(ctx, "ingest", time.Second)
+}
+
+// The end of a context reaches the server as rows that fail: it would take a stream that is cut for one that has ended. What
+// has all rows is not cut before the budget is over.
+func TestAnIngestionIsEndedWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, tc := range map[string]struct {
+			left  time.Duration
+			whole bool
+		}{"between two batches": {1500 * ms, false}, "behind the last": {3500 * ms, true}} {
+			conn := &spoiledConn{fakeConn: &fakeConn{}}
+			r := newRig(t, conn.fakeConn)
+			r.handle = New(conn, r.policy, r.returned)
+			must(t, r.handle.BeginTransaction(t.Context()))
+			given := 0
+			rows := brokenReader{tenRows(t), func() bool { time.Sleep(time.Second); given++; return given < 3 }}
+			ctx, stop := context.WithTimeout(t.Context(), tc.left)
+			began := time.Now()
+			_, err := r.handle.Ingest(ctx, "t", rows, backend.IngestOptions{})
+			stop()
+			require.ErrorIs(t, err, context.DeadlineExceeded, name)
+			require.Equal(t, tc.left, time.Since(began), name)
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			require.Equal(t, tc.whole, conn.ended == nil, name)
+			require.Empty(t, r.chains(), "%s: it has ended", name)
+			require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrTxAborted, name)
+			must(t, r.handle.Close())
+			r.reused()
+		}
+	})
+}

@@ -119,7 +119,8 @@ type Observer struct {
 // counts them as CancelsUnconfirmed. A call that may be several statements to the server, by the rows of its
 // parameters or by its text, is proven to have ended by the server's word alone: others of the session
 // may come to their turn in its middle. Nothing proves that of an ingestion, which servers need not count among the
-// statements that they cancel (GizmoSQL): over Flight SQL one that is cut costs its connection.
+// statements that they cancel (GizmoSQL): one whose context has ended has Budget for its end, and over Flight SQL one that is
+// cut then costs its connection.
 //
 // In a transaction of a server that runs statements in whatever is open and has not confirmed a cancel yet (SwanLake), an
 // update of that kind has Budget for its answer when its context has ended, and the transaction is rolled back
