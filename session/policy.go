@@ -82,6 +82,8 @@ type Policy struct {
 	// ignoresTxIDs says that the server has transactions, and confirms the end of
 	// those that it does not know, or has not said whether it does.
 	ignoresTxIDs atomic.Bool
+
+	preparing atomic.Int32 // what is known of it: see learnPreparing
 }
 
 // Observer has one optional function per event. They are the owner's functions: a panic

@@ -18,7 +18,7 @@ import (
 // another transaction than it was prepared in, or outside of any, it is prepared again
 // for that, unless the server goes by its session alone, and behind an execution with several rows of parameters that has
 // failed, or with one where it returns no rows, and a read once a session of the pool has made, altered or dropped something. A text that servers run
-// while they prepare it is sent anew by each execution instead: a PIVOT by the values in the data, and what else DuckDB makes several statements of.
+// while they prepare it is sent anew by each execution instead: a PIVOT by the values in the data, what else DuckDB makes several statements of, on SwanLake a change behind a WITH.
 // Times of Args are sent as what the server told of the parameters then: prepare another where another program has made a column one of dates, or of times, since.
 //
 // It is on record in the handle's prepared, guarded by the handle's lock as is stmt, until its Close or that of the handle; what is not
@@ -73,10 +73,7 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 	// open, what it may have left can be seen by nobody and ends with the connection.
 	q := &PreparedQuery{s: s, sql: sql, script: script, route: opts.Route, headers: c.backendCall.Headers, objects: s.objectsNow()}
 	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) {
-		if script.RunsWhenPrepared() {
-			return asText{s.conn, sql}, nil
-		}
-		return s.prepare(ctx, sql, nil, c.backendCall)
+		return s.prepareToKeep(ctx, sql, script, c.backendCall)
 	},
 		func(stmt backend.Prepared, inTime bool, err error) outcome {
 			switch {
@@ -263,6 +260,9 @@ func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions,
 	switch {
 	case q.goesAsText():
 		c.requireSingleExecution(opts.Route, q.script)
+		if params.given() && opts.asUpdate {
+			c.requirePlainPreparing(q.script)
+		}
 	case q.mustPrepareAgain(c):
 		c.requireSingleExecution(RouteAuto, q.script) // to prepare a text again may be to execute it
 	}

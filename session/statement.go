@@ -134,6 +134,7 @@ func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOp
 	}
 	if params.given() {
 		c.requireSingleExecution(opts.Route, script) // to prepare a text may be to execute it
+		c.requirePlainPreparing(script)
 	}
 	return updateResult(runStep(c, func(ctx context.Context) (n int64, err error) {
 		if !params.given() {

@@ -48,6 +48,9 @@
 //   - A server that executes a query twice, for its schema and for its rows, is
 //     not found out: it executes a change twice that returns rows and goes by
 //     Query.
+//   - Nor is one that runs what begins with WITH in order to prepare it (SwanLake): where such
+//     a change is prepared, or has parameters, that makes it, with NULLs for them, and
+//     it is told as failed.
 //   - Nothing can be watched on servers without prepared statements, or which
 //     do not refuse to close a handle that they do not know.
 //   - Other drivers that dial again behind their caller's back are not watched.

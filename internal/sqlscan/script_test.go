@@ -213,6 +213,19 @@ func TestChangesInsideOfQueriesAreWrapped(t *testing.T) {
 	}
 }
 
+// What a server without the engine's grammar takes for a query it may run to prepare it.
+func TestChangesThatBeginLikeAQueryAreKnown(t *testing.T) {
+	for sql, want := range map[string]bool{
+		"WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a": true, "WITH a AS (SELECT 1) DELETE FROM t RETURNING x": true,
+		"WITH a AS (SELECT 1) FROBNICATE a": true, "EXPLAIN ANALYZE DELETE FROM t": true, "SELECT nextval('s')": true,
+		"FROM t SELECT setseed(0.5)": true, "PRAGMA threads = 1": true, "SELECT 1; SELECT nextval('s')": true,
+		"WITH a AS (SELECT 1) SELECT * FROM a": false, "EXPLAIN DELETE FROM t": false, "SELECT 1": false, "PRAGMA table_info('t')": false,
+		"INSERT INTO t VALUES (1) RETURNING x": false, "DELETE FROM t": false, "CALL p()": false, "": false,
+	} {
+		require.Equal(t, want, Parse(sql).ChangesInQuery(), sql)
+	}
+}
+
 func TestTransactionControlIsFoundInAScript(t *testing.T) {
 	for sql, verb := range map[string]string{
 		"BEGIN": "BEGIN", "start transaction": "START", "COMMIT": "COMMIT", "end": "END", "ROLLBACK TO a": "ROLLBACK", "ABORT": "ABORT",

@@ -28,6 +28,14 @@ func (s Script) RunsWhenPrepared() bool {
 	return s.MayLeaveTxWhenPrepared() || slices.Contains(s.Effects(), Effect{Kind: EffectPivotType})
 }
 
+// ChangesInQuery reports whether the text changes something within what servers take for a query, by its first word: behind
+// a WITH, in an EXPLAIN ANALYZE, by a function of a SELECT, by a PRAGMA.
+func (s Script) ChangesInQuery() bool {
+	return slices.ContainsFunc(s.Statements, func(st Statement) bool {
+		return !st.ReadOnly && (st.ChangesInsideQuery || verbs[st.Verb].readOnly || st.Verb == "WITH" || st.Verb == "PRAGMA")
+	})
+}
+
 // SettingRunAlone is the setting of GizmoSQL's own that a text of several statements begins with: of such a text that server
 // sets it, and confirms what stands behind without running it. Empty of any other text.
 func (s Script) SettingRunAlone() string {
