@@ -282,6 +282,35 @@ func TestADBCIngestsWhatIsBound(t *testing.T) {
 	})
 }
 
+// What the server was not asked for is not what it does not tell.
+func TestADBCInfoThatCannotBeAskedForIsAnError(t *testing.T) {
+	adbcKinds(t, func(r rig, _ *flightpool.FlightSQLPool, cn adbc.Connection) {
+		vendor := func() error {
+			rows, err := cn.GetInfo(r.Context(), []adbc.InfoCode{adbc.InfoVendorName})
+			if err == nil {
+				rows.Release()
+			}
+			return err
+		}
+		require.NoError(r, vendor())
+		st := r.stmt(cn, generate(5_000))
+		rows, _, err := st.ExecuteQuery(r.Context())
+		require.NoError(r, err)
+		err = vendor()
+		require.ErrorIs(r, err, backend.ErrBusy)
+		require.Equal(r, adbc.StatusInvalidState, r.status(err))
+		rows.Release()
+		require.NoError(r, st.Close())
+
+		require.NoError(r, cn.(adbc.PostInitOptions).SetOption(adbc.OptionKeyAutoCommit, adbc.OptionValueDisabled))
+		_, err = r.run(cn, "SELECT error('no')")
+		require.Error(r, err)
+		require.ErrorIs(r, vendor(), flightpool.ErrTxAborted)
+		require.NoError(r, cn.Rollback(r.Context()))
+		require.NoError(r, vendor())
+	})
+}
+
 func TestADBCMetadata(t *testing.T) {
 	adbcKinds(t, func(r rig, pool *flightpool.FlightSQLPool, cn adbc.Connection) {
 		_, err := r.run(cn, "CREATE TABLE flights (origin VARCHAR, delay BIGINT)")

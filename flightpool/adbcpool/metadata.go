@@ -73,7 +73,7 @@ func (c *connection) GetInfo(ctx context.Context, codes []adbc.InfoCode) (array.
 }
 
 // sqlInfo asks the server for one text. A server that does not know it is no
-// failure.
+// failure; that it was not asked, since a result is open, is one.
 func (c *connection) sqlInfo(ctx context.Context, code uint32) (value string, known bool, err error) {
 	err = c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataSQLInfo, Info: []uint32{code}}, func(b arrow.RecordBatch, row int) error {
 		if v, isText := cell[string](b, 1, row); isText {
@@ -81,7 +81,7 @@ func (c *connection) sqlInfo(ctx context.Context, code uint32) (value string, kn
 		}
 		return nil
 	})
-	if err != nil && backend.FaultIn(err).KeepsConn() {
+	if fault := backend.FaultIn(err); fault == backend.FaultStatement || fault == backend.FaultUnsupported {
 		return "", false, nil
 	}
 	return value, known, err
