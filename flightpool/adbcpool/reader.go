@@ -23,9 +23,9 @@ type reader struct {
 	conn            *connection
 	stop            context.CancelFunc // ends the context that the statement runs on
 	refs            atomic.Int64
-	ended           bool                      // nothing more will be read
-	endErr          error                     // why it ended before it was read to the end, or nil
-	preparedToClose *flightpool.PreparedQuery // of a statement that is gone, to be closed at the end, or nil
+	ended           bool                        // nothing more will be read
+	endErr          error                       // why it ended before it was read to the end, or nil
+	preparedToClose []*flightpool.PreparedQuery // what its statement was prepared as, to be closed at the end
 }
 
 var _ array.RecordReader = (*reader)(nil)
@@ -78,10 +78,10 @@ func (r *reader) endWithoutContext() {
 func (r *reader) end(ctx context.Context) {
 	r.ended = true
 	r.stop()
-	if q := r.preparedToClose; q != nil {
-		r.preparedToClose = nil
+	for _, q := range r.preparedToClose {
 		_ = r.conn.closePrepared(ctx, q) // the connection's Close tries again
 	}
+	r.preparedToClose = nil
 }
 
 var errExecutedAgain = newADBCError(adbc.StatusInvalidState, "the statement was executed again before this result was read to its end")

@@ -101,7 +101,7 @@ func (s *statement) unprepare(ctx context.Context) error {
 	case q == nil:
 		return nil
 	case s.lastReader != nil && !s.lastReader.ended:
-		s.lastReader.preparedToClose = q
+		s.lastReader.preparedToClose = append(s.lastReader.preparedToClose, q)
 		return nil
 	}
 	return s.conn.closePrepared(ctx, q)

@@ -128,6 +128,26 @@ func TestADBCAPreparedStatementGoesWithItsReader(t *testing.T) {
 	})
 }
 
+// A reader without rows, which nobody has released, holds nothing up: its statement may be another, and prepared again.
+func TestADBCAllThatAStatementWasPreparedAsGoesWithItsReader(t *testing.T) {
+	adbcKinds(t, func(r rig, _ *flightpool.FlightSQLPool, cn adbc.Connection) {
+		_, err := r.run(cn, "CREATE TABLE t (x BIGINT)")
+		require.NoError(r, err)
+		st := r.stmt(cn, "INSERT INTO t VALUES (0)")
+		require.NoError(r, st.Prepare(r.Context()))
+		rows, _, err := st.ExecuteQuery(r.Context())
+		require.NoError(r, err)
+		for i := range 3 {
+			require.NoError(r, st.SetSqlQuery(fmt.Sprintf("INSERT INTO t VALUES (%d)", i+1)))
+			require.NoError(r, st.Prepare(r.Context()))
+		}
+		require.NoError(r, st.Close())
+		rows.Release()
+		synctest.Wait()
+		require.Zero(r, r.server.Ledger().Snapshot().Prepared)
+	})
+}
+
 // headersOf records the RPCs of a pool whose headers lack x-tenant.
 type headersOf struct {
 	mu   sync.Mutex
