@@ -163,7 +163,8 @@ func (s *statement) boundBatch(ctx context.Context) (arrow.RecordBatch, error) {
 	return read.Value, toADBC(read.Err)
 }
 
-// readAll reads a stream to its end.
+// readAll reads a stream to its end. A batch without rows is passed over: Arrow joins what is
+// encoded by run-ends, or a dictionary, otherwise where one of the arrays is empty.
 func readAll(ctx context.Context, stream array.RecordReader) (arrow.RecordBatch, error) {
 	var batches []arrow.RecordBatch
 	defer func() {
@@ -176,14 +177,20 @@ func readAll(ctx context.Context, stream array.RecordReader) (arrow.RecordBatch,
 		if !b.Schema().Equal(stream.Schema()) {
 			return nil, driverapi.BadArgument("BindStream", fmt.Errorf("a batch has the schema %v, and its stream %v", b.Schema(), stream.Schema()))
 		}
-		b.Retain()
-		batches = append(batches, b)
+		if b.NumRows() > 0 {
+			b.Retain()
+			batches = append(batches, b)
+		}
 		if err := ctxerr.Of(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if err := stream.Err(); err != nil {
 		return nil, err
+	}
+	if len(batches) == 1 {
+		batches[0].Retain()
+		return batches[0], nil
 	}
 	joined, err := concat(stream.Schema(), batches)
 	if err != nil {

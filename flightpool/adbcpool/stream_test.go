@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/rowscan"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -145,3 +147,37 @@ type swapped struct {
 }
 
 func (s *swapped) RecordBatch() arrow.RecordBatch { return s.batch }
+
+// Arrow joins run-ends, and dictionaries, otherwise where one of the arrays is empty: values are others, or it fails.
+func TestADBCABatchWithoutRowsInAStreamChangesNoValue(t *testing.T) {
+	for _, values := range []arrow.DataType{
+		arrow.RunEndEncodedOf(arrow.PrimitiveTypes.Int16, arrow.PrimitiveTypes.Int64), arrow.PrimitiveTypes.Int64,
+		&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.PrimitiveTypes.Int64},
+	} {
+		schema := arrow.NewSchema([]arrow.Field{{Name: "1", Type: values, Nullable: true}}, nil)
+		batchOf := func(json string) arrow.RecordBatch {
+			column, _, err := array.FromJSON(memory.DefaultAllocator, values, strings.NewReader(json))
+			require.NoError(t, err)
+			return array.NewRecordBatch(schema, []arrow.Array{column}, int64(column.Len()))
+		}
+		for _, batches := range [][]string{{"[]", "[7, null]"}, {"[7]", "[]", "[null]"}, {"[7, null]", "[]"}, {"[]", "[]", "[7]", "[null]", "[]"}} {
+			var all []arrow.RecordBatch
+			for _, json := range batches {
+				all = append(all, batchOf(json))
+			}
+			stream, err := array.NewRecordReader(schema, all)
+			require.NoError(t, err)
+			joined, err := readAll(t.Context(), stream)
+			require.NoError(t, err, "%v of %v", batches, values)
+			require.EqualValues(t, 2, joined.NumRows())
+			require.Equal(t, []any{int64(7), nil}, []any{rowscan.Value(joined.Column(0), 0), rowscan.Value(joined.Column(0), 1)}, "%v of %v", batches, values)
+			joined.Release()
+		}
+		none, err := array.NewRecordReader(schema, []arrow.RecordBatch{batchOf("[]"), batchOf("[]")})
+		require.NoError(t, err)
+		joined, err := readAll(t.Context(), none)
+		require.NoError(t, err)
+		require.Zero(t, joined.NumRows())
+		require.True(t, joined.Schema().Equal(schema))
+	}
+}
