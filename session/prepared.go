@@ -260,11 +260,11 @@ func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions,
 	switch {
 	case q.goesAsText():
 		c.requireSingleExecution(opts.Route, q.script)
-		if params.given() && opts.asUpdate {
-			c.requirePlainPreparing(q.script)
-		}
 	case q.mustPrepareAgain(c):
 		c.requireSingleExecution(RouteAuto, q.script) // to prepare a text again may be to execute it
+	}
+	if opts.asUpdate {
+		c.requireHeededParams(q.script, params)
 	}
 	q.bound = q.bound || params.given()
 	c.retainParams(params)

@@ -10,7 +10,7 @@ import (
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
-// preparing is what a server does with a query that it is to prepare.
+// preparing is what a server does with a query that it is to prepare. By that SwanLake is known.
 type preparing int32
 
 const (
@@ -66,27 +66,40 @@ func unlessRefused(err error) error {
 	return err
 }
 
-// requirePlainPreparing has an update that must be prepared refused, before anything of it is sent, where its text changes
-// something within what the server takes for a query, and runs to prepare it: its preparing would change that, with NULLs,
-// and the update be refused. In a transaction, where a server cannot be asked, what is done so goes with the transaction.
-func (c *call) requirePlainPreparing(script sqlscan.Script) {
-	if !script.ChangesInQuery() {
+// requireHeededParams has an update with parameters refused, before anything of it is sent, of which such a server makes
+// something else than it says. Where it changes something within what is taken for a query, its preparing would change
+// that, with NULLs, and the update be refused. Of an INSERT the parameters would be stored, whatever its VALUES or SELECT
+// makes of them. In a transaction, where a server that is not known cannot be asked, it shows by its transactions, which
+// SwanLake counts.
+func (c *call) requireHeededParams(script sqlscan.Script, params parameters) {
+	var why string
+	switch {
+	case !params.given():
+		return
+	case script.ChangesInQuery():
+		why = "this server runs the text, with NULLs for its parameters, in order to prepare it: write them into the text"
+	case script.ComputesRows():
+		why = "this server stores the parameters of an INSERT as they are, whatever its VALUES or SELECT makes of them: write them into the text"
+	default:
 		return
 	}
 	next := c.beforeSend
 	c.beforeSend = func(ctx context.Context) error {
 		how, err := c.s.learnPreparing(ctx)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case how == runsToPrepare, how == preparingUnknown && c.s.txState().phase == txNone:
-			e := usageError(errors.New("this server runs the text, with NULLs for its parameters, in order to prepare it: write them into the text"))
+		}
+		if tx := c.s.txState(); how == runsToPrepare || how == preparingUnknown && (tx.phase == txNone || isCounted(tx.id)) {
+			e := usageError(errors.New(why))
 			e.Fault = backend.FaultUnsupported
 			return e
 		}
 		return next(ctx)
 	}
 }
+
+// isCounted reports whether a transaction's id is a small number of eight bytes.
+func isCounted(id backend.TxID) bool { return len(id) == 8 && id[:4] == "\x00\x00\x00\x00" }
 
 // prepareToKeep prepares a statement for its caller, unless the server may run it for that: see asText.
 func (s *SessionHandle) prepareToKeep(ctx context.Context, sql string, script sqlscan.Script, bc backend.Call) (backend.Prepared, error) {

@@ -134,8 +134,8 @@ func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOp
 	}
 	if params.given() {
 		c.requireSingleExecution(opts.Route, script) // to prepare a text may be to execute it
-		c.requirePlainPreparing(script)
 	}
+	c.requireHeededParams(script, params)
 	return updateResult(runStep(c, func(ctx context.Context) (n int64, err error) {
 		if !params.given() {
 			return s.conn.Update(ctx, sql, c.backendCall)

@@ -51,6 +51,8 @@
 //   - Nor is one that runs what begins with WITH in order to prepare it (SwanLake): where such
 //     a change is prepared, or has parameters, that makes it, with NULLs for them, and
 //     it is told as failed.
+//   - Nor is one that stores the parameters of an INSERT as they are, whatever its VALUES or
+//     SELECT makes of them (SwanLake).
 //   - Nothing can be watched on servers without prepared statements, or which
 //     do not refuse to close a handle that they do not know.
 //   - Other drivers that dial again behind their caller's back are not watched.

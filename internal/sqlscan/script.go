@@ -57,6 +57,9 @@ type Statement struct {
 
 	// InsertInto is the target of an INSERT as written, empty otherwise.
 	InsertInto string
+
+	// ComputesRows says of an INSERT that its rows are not its parameters alone, in their order.
+	ComputesRows bool
 }
 
 // unknownStatement is a statement of which nothing can be told.

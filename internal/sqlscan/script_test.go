@@ -226,6 +226,25 @@ func TestChangesThatBeginLikeAQueryAreKnown(t *testing.T) {
 	}
 }
 
+// A server that appends the parameters as rows stores something else where they are not the rows.
+func TestAnInsertOfItsParametersIsTold(t *testing.T) {
+	for _, sql := range []string{
+		"INSERT INTO t VALUES (?)", "INSERT INTO t (a, b) VALUES (?, ?)", "insert into c.s.t(a) values($1), ($2)", "INSERT INTO t VALUES (?1, ?2) RETURNING a",
+		"INSERT INTO t VALUES (?::DATE, CAST(? AS DECIMAL(10, 2)), ?::DECIMAL(10, 2))", "INSERT INTO t VALUES (?, ?) ON CONFLICT DO NOTHING",
+		"INSERT OR IGNORE INTO t VALUES (?)", "INSERT INTO t VALUES (?::VARCHAR[])",
+	} {
+		require.False(t, Parse(sql).Statements[0].ComputesRows, sql)
+	}
+	for _, sql := range []string{
+		"INSERT INTO t SELECT ? + 100", "INSERT INTO t SELECT a FROM u WHERE b = ?", "INSERT INTO t VALUES (? + 1)", "INSERT INTO t VALUES (upper(?))",
+		"INSERT INTO t (a, b) VALUES ($2, $1)", "INSERT INTO t (a, b) VALUES (?, 'x'), (?, 'y')", "INSERT INTO t VALUES (?::INT + 1)", "INSERT INTO t VALUES (?, now())",
+		"INSERT INTO t VALUES (CAST(? + 1 AS INT))", "INSERT INTO t VALUES (CAST(? AS INT) + 1)", "INSERT INTO t VALUES ((SELECT a FROM u WHERE b = ?))", "INSERT INTO t WITH a AS (SELECT ?) SELECT * FROM a",
+		"INSERT INTO t DEFAULT VALUES", "INSERT INTO t VALUES", "INSERT INTO t VALUES (", "INSERT INTO t VALUES (?::INT || 'x')", "INSERT INTO t VALUES ($1, $1)",
+	} {
+		require.True(t, Parse(sql).Statements[0].ComputesRows, sql)
+	}
+}
+
 func TestTransactionControlIsFoundInAScript(t *testing.T) {
 	for sql, verb := range map[string]string{
 		"BEGIN": "BEGIN", "start transaction": "START", "COMMIT": "COMMIT", "end": "END", "ROLLBACK TO a": "ROLLBACK", "ABORT": "ABORT",

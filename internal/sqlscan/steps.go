@@ -36,6 +36,11 @@ func (s Script) ChangesInQuery() bool {
 	})
 }
 
+// ComputesRows reports whether the text is an INSERT whose rows are not its parameters alone, in their order.
+func (s Script) ComputesRows() bool {
+	return slices.ContainsFunc(s.Statements, func(st Statement) bool { return st.ComputesRows })
+}
+
 // SettingRunAlone is the setting of GizmoSQL's own that a text of several statements begins with: of such a text that server
 // sets it, and confirms what stands behind without running it. Empty of any other text.
 func (s Script) SettingRunAlone() string {
