@@ -36,9 +36,13 @@ func (s *SessionHandle) learnPreparing(ctx context.Context) (preparing, error) {
 		return preparingUnknown, err
 	}
 	repeats, err := server.RepeatsQueries(ctx)
+	if err != nil {
+		err = unlessRefused(notBegun(err)) // a server that refuses this one is asked the other
+		repeats = true
+	}
 	switch {
 	case err != nil:
-		return preparingUnknown, unlessRefused(notBegun(err))
+		return preparingUnknown, err
 	case !repeats:
 		return preparesOnly, nil
 	case s.txState().phase != txNone:
@@ -49,13 +53,16 @@ func (s *SessionHandle) learnPreparing(ctx context.Context) (preparing, error) {
 	switch {
 	case err == nil:
 		err = stmt.Close(ctx)
-	case backend.FaultIn(err).KeepsConn() && !effect.IsPage(err) && strings.Contains(err.Error(), preparingWords):
-		learned, err = runsToPrepare, nil
-	default:
+	case !backend.FaultIn(err).KeepsConn(), effect.IsPage(err):
 		return preparingUnknown, unlessRefused(err)
+	case backend.FaultIn(err) == backend.FaultUnsupported, strings.Contains(strings.ToLower(err.Error()), "function"): // it prepares nothing, or has none of DuckDB's
+	case strings.Contains(err.Error(), preparingWords):
+		learned = runsToPrepare
+	default:
+		return preparingUnknown, nil
 	}
 	s.policy.preparing.Store(int32(learned))
-	return learned, unlessRefused(err)
+	return learned, unlessRefused(err) // which is that of the close, or learned
 }
 
 // unlessRefused is nil for an error that leaves the connection as it was.
