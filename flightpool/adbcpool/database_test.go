@@ -456,6 +456,7 @@ func TestADBCOptionsOfConnectionsMayBeSetOnTheDatabase(t *testing.T) {
 			flightsql.OptionStringListSessionOptionPrefix + "path": adbc.StatusInvalidArgument,
 			adbc.OptionKeyReadOnly:                                 adbc.StatusNotImplemented,
 			adbc.OptionKeyIsolationLevel:                           adbc.StatusNotImplemented,
+			flightsql.OptionRPCCallHeaderPrefix:                    adbc.StatusInvalidArgument, // it names no header
 		} {
 			require.Equal(r, want, r.status(db.SetOption(key, "loud")), key)
 		}

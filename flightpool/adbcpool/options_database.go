@@ -48,7 +48,10 @@ func (d *database) SetOption(key, value string) error {
 		}
 	case adbc.OptionKeyCurrentCatalog, adbc.OptionKeyCurrentDbSchema:
 	default:
-		if strings.HasPrefix(key, flightsql.OptionRPCCallHeaderPrefix) {
+		if name, ok := strings.CutPrefix(key, flightsql.OptionRPCCallHeaderPrefix); ok {
+			if err := setHeader(metadata.MD{}, name, value); err != nil {
+				return err
+			}
 			break
 		}
 		_, _, known, err := parseSessionOption(key, value)
