@@ -1,28 +1,44 @@
 package sqlscan
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
-// insertsParams reports whether the rows of an INSERT are its parameters, one behind the other, which may be cast.
+// insertsParams reports whether the rows of an INSERT are its parameters, one behind the other, which may be cast: in its
+// VALUES, or in a SELECT of nothing else.
 func insertsParams(toks []token) bool {
+	if end := indexOutsideParens(toks, "RETURNING"); end >= 0 {
+		toks = toks[:end]
+	}
 	at := indexOutsideParens(toks, "VALUES") + 1
 	if at == 0 {
-		return false
+		at = indexOutsideParens(toks, "SELECT") + 1
+		return at > 0 && paramsIn(toks[at:], 0) > 0
 	}
 	params := 0
 	for at < len(toks) && toks[at].isPunct("(") {
 		end := closingParen(toks, at+1)
-		for from := at + 1; from <= end; params++ {
-			to := itemEnd(toks[:end], from)
-			if !isParam(toks[from:to], params+1) {
-				return false
-			}
-			from = to + 1
+		if params = paramsIn(toks[at+1:end], params); params == 0 {
+			return false
 		}
 		if at = end + 1; at < len(toks) && toks[at].isPunct(",") {
 			at++
 		}
 	}
 	return params > 0
+}
+
+// paramsIn is the number of the last parameter in a list of these alone, of which so many stand before. It is 0 for others.
+func paramsIn(list []token, before int) int {
+	for from := 0; from <= len(list); before++ {
+		to := itemEnd(list, from)
+		if !isParam(list[from:to], before+1) {
+			return 0
+		}
+		from = to + 1
+	}
+	return before
 }
 
 // itemEnd is the index of the comma that ends the item of a list which begins at from, or the number of tokens.
@@ -61,10 +77,12 @@ func paramEnd(toks []token, number int) int {
 	}
 }
 
-// isTypeName reports whether the tokens can be a type: a name, with numbers in parentheses or brackets behind it.
+// isTypeName reports whether the tokens are a type: a name, with what may stand behind one.
 func isTypeName(toks []token) bool {
 	for i, t := range toks {
-		if i == 0 && !t.isName() || i > 0 && t.kind == stringToken || t.isPunct("+") || t.isPunct("-") || t.isPunct("*") || t.isPunct("/") || t.isPunct("|") || t.isPunct("?") || t.isPunct("%") {
+		part := t.kind == numberToken || t.kind == punctToken && strings.Contains("()[],.", t.text) ||
+			t.is("PRECISION", "VARYING", "UNSIGNED", "WITH", "WITHOUT", "TIME", "ZONE") || i > 0 && toks[i-1].isPunct(".") && t.isName()
+		if i == 0 && !t.isName() || i > 0 && !part {
 			return false
 		}
 	}

@@ -231,12 +231,13 @@ func TestAnInsertOfItsParametersIsTold(t *testing.T) {
 	for _, sql := range []string{
 		"INSERT INTO t VALUES (?)", "INSERT INTO t (a, b) VALUES (?, ?)", "insert into c.s.t(a) values($1), ($2)", "INSERT INTO t VALUES (?1, ?2) RETURNING a",
 		"INSERT INTO t VALUES (?::DATE, CAST(? AS DECIMAL(10, 2)), ?::DECIMAL(10, 2))", "INSERT INTO t VALUES (?, ?) ON CONFLICT DO NOTHING",
-		"INSERT OR IGNORE INTO t VALUES (?)", "INSERT INTO t VALUES (?::VARCHAR[])",
+		"INSERT OR IGNORE INTO t VALUES (?)", "INSERT INTO t VALUES (?::VARCHAR[])", "INSERT INTO t (a, b) SELECT ?, ?::INT RETURNING a",
+		"INSERT INTO t VALUES (?::DOUBLE PRECISION, ?::TIMESTAMP WITH TIME ZONE, ?::main.kind, ?::INT[3])",
 	} {
 		require.False(t, Parse(sql).Statements[0].ComputesRows, sql)
 	}
 	for _, sql := range []string{
-		"INSERT INTO t SELECT ? + 100", "INSERT INTO t SELECT a FROM u WHERE b = ?", "INSERT INTO t VALUES (? + 1)", "INSERT INTO t VALUES (upper(?))",
+		"INSERT INTO t SELECT ? + 100", "INSERT INTO t SELECT ? FROM u", "INSERT INTO t SELECT ? UNION SELECT ?", "INSERT INTO t SELECT ? WHERE 1 = 2", "INSERT INTO t SELECT ?::INT FROM u", "INSERT INTO t SELECT ?::INT u", "INSERT INTO t SELECT a FROM u WHERE b = ?", "INSERT INTO t VALUES (? + 1)", "INSERT INTO t VALUES (upper(?))",
 		"INSERT INTO t (a, b) VALUES ($2, $1)", "INSERT INTO t (a, b) VALUES (?, 'x'), (?, 'y')", "INSERT INTO t VALUES (?::INT + 1)", "INSERT INTO t VALUES (?, now())",
 		"INSERT INTO t VALUES (CAST(? + 1 AS INT))", "INSERT INTO t VALUES (CAST(? AS INT) + 1)", "INSERT INTO t VALUES ((SELECT a FROM u WHERE b = ?))", "INSERT INTO t WITH a AS (SELECT ?) SELECT * FROM a",
 		"INSERT INTO t DEFAULT VALUES", "INSERT INTO t VALUES", "INSERT INTO t VALUES (", "INSERT INTO t VALUES (?::INT || 'x')", "INSERT INTO t VALUES ($1, $1)",
