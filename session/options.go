@@ -17,7 +17,8 @@ type QueryOptions struct {
 	// Retry applies to calls of the pool. A SessionHandle never retries.
 	Retry RetryPolicy
 
-	// Params binds the statement's parameters, a row per execution.
+	// Params binds the statement's parameters, a row per execution. Its columns stand by
+	// their position; those that are named as the server names other parameters are refused.
 	Params arrow.RecordBatch
 
 	// Args are the parameters of one execution as Go values: what Query takes after the

@@ -144,6 +144,7 @@ func (h *handlers) describePrepared(ctx context.Context, c *call, p *prepared) e
 	if h.srv.profile.NullParams && !typesKnown(p.desc.Params) {
 		p.desc.Params = textParams(sqltext.CountParams(p.sql))
 	}
+	p.desc.Params = h.srv.profile.paramsNamed(p.sql, p.desc.Params)
 	return nil
 }
 

@@ -108,7 +108,8 @@ type Profile struct {
 	// AppendTo makes an INSERT with parameters append them as rows, whatever
 	// its VALUES or SELECT says, and leaves the session in the catalog of the
 	// table. A table without a catalog is in this one, unless the session has
-	// left the catalog "memory".
+	// left the catalog "memory". Its parameters are described by the names of
+	// the columns that it lists, if their types are known.
 	AppendTo string
 	// StripLocks removes FOR UPDATE and FOR SHARE from queries.
 	StripLocks bool

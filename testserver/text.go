@@ -101,3 +101,16 @@ func textParams(n int) *arrow.Schema {
 	}
 	return arrow.NewSchema(fields, nil)
 }
+
+// paramsNamed are the parameters of a text as it is told of them: see AppendTo.
+func (p *Profile) paramsNamed(sql string, params *arrow.Schema) *arrow.Schema {
+	into, ok := insertionOf(sql)
+	if !ok || p.AppendTo == "" || !typesKnown(params) || len(into.columns) != params.NumFields() {
+		return params
+	}
+	fields := slices.Clone(params.Fields())
+	for i, name := range into.columns {
+		fields[i].Name = name
+	}
+	return arrow.NewSchema(fields, nil)
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -32,7 +33,33 @@ func CheckParams(want *arrow.Schema, params arrow.RecordBatch) error {
 	if got := int(params.NumCols()); got != want.NumFields() {
 		return fmt.Errorf("the statement takes %d parameters, not %d", want.NumFields(), got)
 	}
-	return nil
+	return checkParamNames(want, params.Schema())
+}
+
+// checkParamNames refuses columns that have the names of the parameters, but those of others. Parameters go by their position;
+// SwanLake takes those of an INSERT by their names. Numbers are no names.
+func checkParamNames(want, got *arrow.Schema) error {
+	places, moved := make(map[string]int, want.NumFields()), -1
+	for i, f := range want.Fields() {
+		if _, err := strconv.Atoi(strings.TrimPrefix(f.Name, "$")); err == nil {
+			return nil
+		}
+		places[f.Name] = i
+	}
+	for i, f := range got.Fields() {
+		place, known := places[f.Name]
+		if !known {
+			return nil
+		}
+		delete(places, f.Name)
+		if place != i {
+			moved = i
+		}
+	}
+	if moved < 0 || len(places) > 0 {
+		return nil
+	}
+	return fmt.Errorf("parameter %d of the statement is %q, and the column %q: parameters go by their position", moved+1, want.Field(moved).Name, got.Field(moved).Name)
 }
 
 // CheckSendable refuses a schema of which Arrow's IPC format cannot carry the

@@ -255,6 +255,32 @@ func TestASchemaIsDecodedWithOrWithoutItsMark(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestColumnsNamedAsOtherParametersAreNotSent(t *testing.T) {
+	named := func(names ...string) *arrow.Schema {
+		fields := make([]arrow.Field, len(names))
+		for i, name := range names {
+			fields[i] = arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Int64}
+		}
+		return arrow.NewSchema(fields, nil)
+	}
+	for _, tc := range []struct {
+		told, given []string
+		refused     bool
+	}{
+		{[]string{"a", "b"}, []string{"b", "a"}, true}, {[]string{"a", "b", "c"}, []string{"a", "c", "b"}, true},
+		{[]string{"a", "b"}, []string{"a", "b"}, false}, {[]string{"a", "b"}, []string{"x", "a"}, false}, {[]string{"a", "b"}, []string{"2", "1"}, false},
+		{[]string{"2", "1"}, []string{"1", "2"}, false}, {[]string{"$2", "$1"}, []string{"$1", "$2"}, false}, {[]string{"a", "a"}, []string{"a", "a"}, false},
+		{[]string{"a", "b", "a"}, []string{"b", "a", "a"}, false},
+	} {
+		err := checkParamNames(named(tc.told...), named(tc.given...))
+		if tc.refused {
+			require.ErrorContains(t, err, "parameters go by their position", "%v", tc)
+		} else {
+			require.NoError(t, err, "%v", tc)
+		}
+	}
+}
+
 func TestParametersAreCountedWhereTheServerSaysHowMany(t *testing.T) {
 	batch := int64Batch(1)
 	defer batch.Release()
