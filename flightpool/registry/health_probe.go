@@ -132,7 +132,7 @@ func (s *server) removeUnusedPools(now time.Time, unused time.Duration) {
 		}
 		st := u.version.Load().Stats()
 		if now.Sub(u.lastActive) >= unused && st.InUse == 0 && st.Waiting == 0 {
-			s.removeInBackground(u, true)
+			s.detach(u, true)
 		}
 	}
 }

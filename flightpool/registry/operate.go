@@ -63,8 +63,8 @@ func (r *Registry) EvictIdle(name string) (int, error) {
 }
 
 // CloseAll closes every connection of a server: idle ones now, those borrowed when
-// they come back, or, when ctx ends, under their borrowers; a *DrainError tells of
-// that. The server stays registered, and the next call opens new connections.
+// they come back, or, when ctx ends, under their borrowers, those included that an Update
+// has left to them; a *DrainError tells of that. The server stays registered, and the next call opens new connections.
 func (r *Registry) CloseAll(ctx context.Context, name string) error {
 	s, err := r.server(name)
 	if err != nil {

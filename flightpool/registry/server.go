@@ -14,7 +14,6 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/fairshare"
 	"github.com/flightpool/flightpool/internal/taskgroup"
-	"github.com/flightpool/flightpool/reservoir"
 )
 
 // server is one registered server. It begins with newServer and ends with close, after
@@ -39,10 +38,11 @@ type server struct {
 	kindCalls       taskgroup.Group                   // calls into the Kind
 	notices         callback.Notices[*UnhealthyError] // for the owner
 
-	mu       sync.Mutex // guards writes of users, and the next three
+	mu       sync.Mutex // guards writes of users, and the next four
 	closed   bool
 	creating map[string]*poolCreation
 	removed  removedStats // what removed users did
+	drains   []*drain     // under way; what is in it is not written to
 
 	sweepAt time.Time // accessed by maintain alone
 }
@@ -123,29 +123,20 @@ func (s *server) background(f func(life context.Context)) {
 	}()
 }
 
-// removeInBackground removes a user's pool as detach does, and drains it in the
+// detach removes a user's pool, unlessDo unless a call of Do uses it, and drains it in the
 // background.
-func (s *server) removeInBackground(u *userPool, unlessDo bool) {
-	if drain := s.detach(u, unlessDo); drain != nil {
-		go func() { _ = drain(s.life) }() // what had to be forced, the server's close reports
-	}
-}
-
-// detach removes a user's pool, unlessDo unless a call of Do uses it, and returns what
-// waits for its loans until ctx ends, or the server does; nil when it was not removed
-// here. close waits for it.
-func (s *server) detach(u *userPool, unlessDo bool) (drain func(ctx context.Context) error) {
+func (s *server) detach(u *userPool, unlessDo bool) {
 	s.mu.Lock()
 	if (*s.users.Load())[u.name] != u {
 		s.mu.Unlock()
-		return nil
+		return
 	}
 	g, removed := u.remove(unlessDo)
 	if !removed {
 		s.mu.Unlock()
-		return nil
+		return
 	}
-	s.backgroundTasks.Add() // INVARIANT: only while there are users, which close removes before it waits
+	d := s.addDrain(u.name)
 	users := maps.Clone(*s.users.Load())
 	delete(users, u.name)
 	s.removed.draining[u] = struct{}{}
@@ -153,13 +144,7 @@ func (s *server) detach(u *userPool, unlessDo bool) (drain func(ctx context.Cont
 	u.member.Leave() // before the user's next pool can join
 	s.mu.Unlock()
 	s.allocator.Dispatch()
-	return func(ctx context.Context) error {
-		defer s.backgroundTasks.Done()
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(s.life, cancel)() // ends when the server closes, also if ctx does not
-		return u.closeVersion(ctx, g)
-	}
+	go s.runDrain(d, func(ctx context.Context) error { return u.closeVersion(ctx, g) })
 }
 
 // update changes the definition, or nothing when a pool cannot be made of it. It makes
@@ -181,11 +166,11 @@ func (s *server) update(ctx context.Context, d *ServerDefinition) error {
 		g := next[u]
 		delete(next, u)
 		if _, ok := d.mapping(name); !ok {
-			s.removeInBackground(u, false)
+			s.detach(u, false)
 			continue
 		}
 		if g == nil && u.needsNewVersion(d) { // made in between: the next call makes it of the new definition
-			s.removeInBackground(u, false)
+			s.detach(u, false)
 			continue
 		}
 		if err := u.applyDefinition(s.life, g, d); err != nil && !errors.Is(err, ErrClosed) {
@@ -228,30 +213,13 @@ func (s *server) newVersionsFor(ctx context.Context, d *ServerDefinition) (next 
 // closeUnused closes a version that is not needed any more. It has opened nothing.
 func (s *server) closeUnused(g *currentVersion) { _ = g.Close(s.life) }
 
-// closeUsers removes all users' pools and waits for their loans until ctx ends;
-// then it takes those back.
+// closeUsers removes all users' pools and waits until ctx ends for their loans, those
+// included of pools that drain already; then it takes those back.
 func (s *server) closeUsers(ctx context.Context) error {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var faults []error
 	for _, u := range *s.users.Load() {
-		drain := s.detach(u, false)
-		if drain == nil {
-			continue
-		}
-		wg.Go(func() {
-			if err := drain(ctx); err != nil && !reservoir.ClosedBefore(err) {
-				mu.Lock()
-				defer mu.Unlock()
-				faults = append(faults, fmt.Errorf("user %q: %w", u.name, err))
-			}
-		})
+		s.detach(u, false)
 	}
-	wg.Wait()
-	if err := errjoin.Join(faults...); err != nil {
-		return &DrainError{Server: s.name, Err: err}
-	}
-	return nil
+	return s.awaitDrains(ctx)
 }
 
 // close ends the server. Draining versions and probes are given until ctx ends, too,
@@ -261,7 +229,10 @@ func (s *server) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	stop := context.AfterFunc(ctx, s.end)
+	stop := context.AfterFunc(ctx, func() {
+		forceAll(ctx, s.underWay()) // so that their errors tell of ctx
+		s.end()
+	})
 	defer stop()
 	late, cancel := withCloseGrace(ctx)
 	defer cancel()

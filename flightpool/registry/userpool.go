@@ -195,9 +195,9 @@ func (u *userPool) applyDefinition(ctx context.Context, next *currentVersion, d 
 	if old == nil {
 		return nil
 	}
-	u.server.background(func(life context.Context) {
-		old.awaitDoCalls(life, d, u.removedCh)
-		_ = u.closeVersion(life, old.poolVersion)
+	u.server.drainInBackground(u.name, func(ctx context.Context) error {
+		old.awaitDoCalls(ctx, d, u.removedCh)
+		return u.closeVersion(ctx, old.poolVersion)
 	})
 	return next.reconfigure(d)
 }
