@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -55,5 +56,36 @@ func TestWhatEndsPoolsEndsThoseThatDrainToo(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// Close waits for what an Unregister waits for, and no longer than its own context allows.
+func TestCloseEndsWithWhatAnUnregisterHasLeft(t *testing.T) {
+	for _, givenBack := range []bool{false, true} {
+		bubble(t, func(t *testing.T, g *rig) {
+			define(t, g, nil)
+			held := acquire(t, g, "a")
+			unregistered := make(chan error, 1)
+			go func() { unregistered <- g.Unregister(t.Context(), "s") }()
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if givenBack {
+				time.AfterFunc(time.Second/2, func() { _ = held.Release() })
+			}
+			began := time.Now()
+			err := g.Close(ctx)
+			if givenBack {
+				require.NoError(t, err)
+				require.NoError(t, <-unregistered)
+				require.Equal(t, time.Second/2, time.Since(began))
+				return
+			}
+			var drain *registry.DrainError
+			require.ErrorAs(t, err, &drain)
+			require.Equal(t, time.Second, time.Since(began))
+			require.ErrorAs(t, <-unregistered, &drain)
+			require.ErrorIs(t, held.Release(), registry.ErrReleased)
+		})
 	}
 }

@@ -235,7 +235,8 @@ func (r *Registry) Unregister(ctx context.Context, name string) error {
 }
 
 // Close ends the registry: it refuses new calls at once, wakes everybody who
-// waits with ErrClosed, waits until ctx ends for what is borrowed, and then takes
+// waits with ErrClosed, waits until ctx ends for what is borrowed, of servers that an
+// Unregister waits for too, and then takes
 // that back. When it returns nil no goroutine and no connection of the registry is
 // left, a call of Config.Health apart. A driver or a Kind that does not return keeps
 // it for at most 5s after the end of ctx; a *DrainError tells of that. A second
@@ -246,13 +247,11 @@ func (r *Registry) Close(ctx context.Context) error {
 	}
 	var servers map[string]*server
 	_ = r.updateView(func(v *view) { servers, v.servers, v.closed = v.servers, map[string]*server{}, true }) // it was not closed before
+	closing := r.draining.with(servers)
 	var wg sync.WaitGroup
-	faults := make([]error, len(servers))
-	i := 0
-	for _, s := range servers {
-		at := i
-		i++
-		wg.Go(func() { faults[at] = s.close(ctx) })
+	faults := make([]error, len(closing))
+	for i, s := range closing {
+		wg.Go(func() { faults[i] = s.close(ctx) })
 	}
 	wg.Wait()
 	faults = append(faults, r.awaitChanges(ctx))

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -25,6 +26,21 @@ func (d *drainingServers) add(s *server) {
 		d.byName = map[string][]*server{}
 	}
 	d.byName[s.name] = append(d.byName[s.name], s)
+}
+
+// with are servers and those that drain, each once.
+func (d *drainingServers) with(servers map[string]*server) []*server {
+	all := slices.Collect(maps.Values(servers))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, old := range d.byName {
+		for _, s := range old {
+			if servers[s.name] != s { // else its Unregister came too late
+				all = append(all, s)
+			}
+		}
+	}
+	return all
 }
 
 // prune forgets those of a name that are closed and have no connections any more. One that is
