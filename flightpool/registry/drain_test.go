@@ -3,10 +3,12 @@ package registry_test
 import (
 	"context"
 	"maps"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool/registry"
@@ -88,4 +90,28 @@ func TestCloseEndsWithWhatAnUnregisterHasLeft(t *testing.T) {
 			require.ErrorIs(t, held.Release(), registry.ErrReleased)
 		})
 	}
+}
+
+// A server that goes with its registry was not unknown.
+func TestACallThatTheEndOfTheRegistryMeetsIsToldOfThat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release, asked := make(chan struct{}), atomic.Int64{}
+		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{moody(func(registry.ConnectParams) error { asked.Add(1); <-release; return nil }, fine)}})
+		require.NoError(t, err)
+		require.NoError(t, r.Register(t.Context(), moodyServer("s", "a")))
+		got := make(chan error, 1)
+		go func() {
+			_, err := r.Acquire(t.Context(), "s", "a")
+			got <- err
+		}()
+		synctest.Wait()
+		require.EqualValues(t, 1, asked.Load())
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		closed := make(chan error, 1)
+		go func() { closed <- r.Close(ctx) }()
+		assert.ErrorIs(t, <-got, registry.ErrClosed)
+		close(release)
+		require.NoError(t, <-closed)
+	})
 }

@@ -75,10 +75,18 @@ func (s *server) getOrCreatePool(ctx context.Context, name string) (*userPool, e
 	case <-m.done:
 		return m.u, m.err
 	case <-s.life.Done():
-		return nil, unknownServerError(s.name)
+		return nil, s.goneError()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("registry: user %q on server %q: %w", name, s.name, kindTimeoutError(ctx))
 	}
+}
+
+// goneError is the error of a call that has found a server which is closed by now.
+func (s *server) goneError() error {
+	if s.registry.view.Load().closed {
+		return ErrClosed
+	}
+	return unknownServerError(s.name)
 }
 
 // startCreation begins to make a user's pool, unless somebody has begun already.
@@ -86,7 +94,7 @@ func (s *server) startCreation(name string) (*poolCreation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, unknownServerError(s.name)
+		return nil, s.goneError()
 	}
 	if m := s.creating[name]; m != nil {
 		return m, nil

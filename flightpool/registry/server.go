@@ -66,7 +66,7 @@ func (s *server) add(u *userPool, d *ServerDefinition) (bool, error) {
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		return false, unknownServerError(s.name)
+		return false, s.goneError()
 	case (*s.users.Load())[u.name] != nil, s.def.Load() != d:
 		return false, nil
 	}
