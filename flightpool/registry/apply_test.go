@@ -179,6 +179,32 @@ func TestADSNShowsNoPartOfAPassword(t *testing.T) {
 	require.NotZero(t, taken)
 }
 
+// What stands behind an & that is not encoded in a secret would be the name of an option.
+func TestADSNShowsNoPartOfASecretAmongItsOptions(t *testing.T) {
+	r := registry.New()
+	defer r.Close(t.Context()) //nolint:errcheck // nothing is connected
+	for _, kind := range []string{"flightsql", "flight_sql", "postgresql", "postgres", "mysql", "mssql", "firebird"} {
+		for _, name := range []string{"token", "password", "sslpassword", "change%20password"} {
+			for _, behind := range []string{"hunter2", "hunter2=", "hunter2%3D=x", "tls=true&hunter2=x", "%zhunter2=x"} {
+				dsn := kind + "://db.example.com:5432/?" + name + "=abc&" + behind
+				d, err := registry.ParseDSN(dsn)
+				if err == nil {
+					err = r.Register(t.Context(), d)
+				}
+				require.Error(t, err, dsn)
+				require.NotContains(t, err.Error(), "hunter2", dsn)
+			}
+		}
+	}
+	for _, dsn := range []string{
+		"flightsql://h:1/?token=abc&tls=true&max_connections=3&server_name=s", "postgresql://h/?sslpassword=a&sslkey=k&sslmode=require",
+		"postgresql://h/?driver=other&sslpassword=a&theirs=1", "own://h/?token=abc&theirs=1",
+	} {
+		_, err := registry.ParseDSN(dsn)
+		require.NoError(t, err, dsn)
+	}
+}
+
 func TestADSNThatNamesNoHostIsRefused(t *testing.T) {
 	for _, dsn := range []string{"", "postgresql", "app:hunter2@db/x", "postgresql:hunter2", "postgresql://db/x#hunter2", "postgresql://db/x?y=hunter2@z", "postgresql://db:hunter2/x",
 		"postgresql://a:hunter2@db1:5432,db2:5432/x", "mysql://a:hunter2@unix(/tmp/mysql.sock)/x", "mysql://a:hunter2@tcp(db)/x", "mysql://a:hunter2@(db)/x", "postgresql:hunter2://db/x", "jdbc:postgresql://db/x?password=hunter2"} {

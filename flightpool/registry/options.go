@@ -232,6 +232,9 @@ func ParseDSN(dsn string) (ServerDefinition, error) {
 		return ServerDefinition{}, fmt.Errorf("registry: DSN: %w", err)
 	}
 	d := ServerDefinition{Kind: u.Scheme, Name: u.Hostname()}
+	if err := checkBehindSecrets(u.Scheme, u.RawQuery); err != nil {
+		return ServerDefinition{}, fmt.Errorf("registry: DSN: %w", err)
+	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return ServerDefinition{}, errors.New("registry: DSN: the query is malformed")

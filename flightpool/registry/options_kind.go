@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,3 +185,31 @@ var mssqlOptions = textOptions("host", "dbname", "driver",
 
 var firebirdOptions = textOptions("host", "dbname", "driver",
 	"auth_plugin_name", "charset", "column_name_to_lower", "role", "timezone", "wire_compress", "wire_crypt")
+
+// declaredOptions are those of the built-in kinds, with their default drivers.
+var declaredOptions = map[string]Options{"flightsql": flightOptions, "postgresql": postgresOptions, "mysql": mysqlOptions, "mssql": mssqlOptions, "firebird": firebirdOptions}
+
+// secretOptions are those whose values are secrets, whether a kind takes them or not.
+var secretOptions = []string{"token", "password", "sslpassword", "change password"}
+
+// checkBehindSecrets refuses, in the query of a DSN, what may be the rest of a secret with an & in it:
+// behind the name of one, what has no value, or is no option of the kind. The names of options are shown.
+func checkBehindSecrets(kind string, query string) error {
+	declared, known := declaredOptions[canonicalKind(kind)]
+	known = known && !queryHas(query, "driver") // whose options are its own
+	secret := ""
+	for part := range strings.SplitSeq(query, "&") {
+		raw, _, hasValue := strings.Cut(part, "=")
+		name, err := url.QueryUnescape(raw)
+		_, ofAll := options.Find(name)
+		_, ofKind := declared[name]
+		switch {
+		case part == "":
+		case secret != "" && (err != nil || !hasValue || known && !ofAll && !ofKind && name != "server_name" && !slices.Contains(secretOptions, name)):
+			return fmt.Errorf("an option behind %s, whose name is not shown, is none of this kind; an & in a value is written %%26", secret)
+		case slices.Contains(secretOptions, name):
+			secret = name
+		}
+	}
+	return nil
+}
