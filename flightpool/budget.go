@@ -2,6 +2,7 @@ package flightpool
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
@@ -19,10 +20,19 @@ func (p *FlightSQLPool) followLeases(life context.Context) error {
 		}
 		if reclaimer, ok := p.cfg.Leases.(lease.Reclaimer); ok {
 			stopRevokes, stop := p.stopFollowing, reclaimer.OnReclaim(func(n int) int { return p.conns.CloseIdle(n, 0) })
-			p.stopFollowing = func() { stopRevokes(); stop() }
+			p.stopFollowing = func() { defer stop(); stopRevokes() }
 		}
 		return nil
 	})
+}
+
+// endFollowing calls stopFollowing, which is code of the user's.
+func (p *FlightSQLPool) endFollowing() error {
+	stopping := callback.Go(callback.NoValue(func() error { p.stopFollowing(); return nil }))
+	if !callback.EndsWithin(stopping.Done, p.cfg.CloseTimeout) {
+		return fmt.Errorf("the Leases have not let go of the pool within CloseTimeout %v", p.cfg.CloseTimeout)
+	}
+	return stopping.Failure(userCode)
 }
 
 // revoked closes every connection: the idle ones now, those in use when they come back, at

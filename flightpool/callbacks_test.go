@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"runtime"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
@@ -348,6 +350,50 @@ func TestALayersCloseThatEndsItsGoroutineIsAnErrorOfClose(t *testing.T) {
 				}
 				_, err = New(t.Context(), "grpc://server:1", Config{Dialer: refused, Layer: badCloser{bad}})
 				require.ErrorContains(t, err, "callback")
+			})
+		})
+	}
+}
+
+// badStops is a budget whose registrations do not end as they should. It notes those that were to.
+type badStops struct {
+	lease.Leases
+	bad   func()
+	ended []string
+}
+
+func (b *badStops) Valid() error { return nil }
+func (b *badStops) OnRevoke(func(lease.Revocation)) func() {
+	return func() { b.ended = append(b.ended, "revoke"); b.bad() }
+}
+func (b *badStops) OnReclaim(func(int) int) func() {
+	return func() { b.ended = append(b.ended, "reclaim") }
+}
+
+func TestABudgetThatDoesNotLetGoIsAnErrorOfClose(t *testing.T) {
+	hangs := make(chan struct{})
+	bads := map[string]func(){"hangs": func() { <-hangs }}
+	maps.Copy(bads, badCallbacks)
+	for name, bad := range bads {
+		t.Run(name, func(t *testing.T) {
+			withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+				hangs = make(chan struct{})
+				budget := &badStops{Leases: lease.NewLeases("x", 3), bad: bad}
+				p, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, Leases: budget, CloseTimeout: 2 * time.Second})
+				require.NoError(t, err)
+				began, ended := time.Now(), make(chan error, 1)
+				go func() { ended <- p.Close(t.Context()) }()
+				select {
+				case err = <-ended:
+					require.Error(t, err)
+					require.LessOrEqual(t, time.Since(began), 2*time.Second)
+				case <-time.After(time.Hour):
+					t.Error("Close does not return")
+				}
+				close(hangs)
+				synctest.Wait()
+				require.Equal(t, []string{"revoke", "reclaim"}, budget.ended)
+				require.Zero(t, srv.Ledger().Snapshot().Conns)
 			})
 		})
 	}

@@ -137,7 +137,7 @@ func (p *FlightSQLPool) closeAll(ctx context.Context) error {
 	if reservoir.ClosedBefore(err) {
 		return err // the rest is for the Close that came first, which may wait still
 	}
-	p.stopFollowing() // until then leases could be revoked whose connections were lent
+	err = errjoin.Join(err, p.endFollowing()) // until then leases could be revoked whose connections were lent
 	p.stop()
 	// What still runs notices that; ctx has ended if Close had to use force.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CloseTimeout)
