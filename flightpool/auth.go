@@ -27,9 +27,11 @@ type authMethod interface {
 
 // TokenSource gives a bearer token and when it expires; the zero time means
 // that it does not say: the end that a JSON Web Token names counts then. It is
-// called when a token is needed and there is none, when the last one is about to
-// expire, or when the server refused it, never twice at a time: all who need the
-// token wait for one call and share what comes of it.
+// called when a new connection needs a token and there is none, half of the life of
+// the last one is over, or the server refused it, never twice at a time: all who need the
+// token wait for one call and share what comes of it. While the last one still can be
+// used, to shortly before its end, they wait a second, and go on with that where the call
+// takes longer or fails.
 //
 // After an error, or a panic, callers wait as Config.OpenRetry says; one that
 // reservoir.Permanent marks fails them at once.

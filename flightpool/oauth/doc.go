@@ -7,8 +7,9 @@
 //	...
 //	pool, err := flightpool.New(ctx, target, flightpool.Config{Auth: flightpool.TokenAuth(source)})
 //
-// The pool keeps the token until shortly before it expires. When the server
-// refuses it, as Unauthenticated, the pool asks for another and repeats the
+// The pool asks for another token when it opens a connection in the second half of
+// the life of the last, and uses that until shortly before it expires where it gets none.
+// When the server refuses it, as Unauthenticated, the pool asks for another and repeats the
 // open once. However many connections need a token at a time, the token
 // endpoint gets one request, which belongs to the pool and does not end with
 // the caller who needed it first.
