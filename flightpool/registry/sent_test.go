@@ -128,3 +128,40 @@ func registryThatLoses(t *testing.T, srv *testserver.Server, away *atomic.Bool) 
 	}))
 	return r
 }
+
+// What ends many idle connections at once, such as a proxy that is started anew, is no fault in the way of a
+// caller; that it ends those on loan is.
+func TestIdleConnectionsThatBreakSayNothingOfTheirServer(t *testing.T) {
+	for _, borrowed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, srv.Close()) }()
+			r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{flightKind(srv)}})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, r.Close(t.Context())) }()
+			require.NoError(t, r.Register(t.Context(), registry.ServerDefinition{Name: "s", Kind: "flightsql", MinIdle: 5, Users: map[string]registry.UserMapping{"a": {}}}))
+			require.NoError(t, r.Warmup(t.Context(), "s", 5))
+			time.Sleep(2 * time.Second)
+			var held []*registry.Conn
+			for len(held) < 5 && borrowed {
+				c, err := r.Acquire(t.Context(), "s", "a")
+				require.NoError(t, err)
+				held = append(held, c)
+			}
+			require.GreaterOrEqual(t, srv.Faults().KillConns(), 5)
+			for _, c := range held {
+				_, err := c.Session().Update(t.Context(), "CREATE TABLE t (a BIGINT)")
+				require.ErrorIs(t, err, flightpool.ErrSessionLost)
+				require.NoError(t, c.Release())
+			}
+			synctest.Wait()
+			require.Equal(t, !borrowed, r.Healthy("s"))
+			if !borrowed {
+				c, err := r.Acquire(t.Context(), "s", "a")
+				require.NoError(t, err)
+				require.NoError(t, c.Release())
+			}
+		})
+	}
+}

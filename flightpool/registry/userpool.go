@@ -135,7 +135,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 		Released: func(time.Duration) { m.Returned() },
 		Checked:  func(err error, _ time.Duration) { s.health.recordCheck(err, false) },
 		Closing: func(why reservoir.Reason, cause error) {
-			if why == reservoir.Discarded || why == reservoir.Lost {
+			if why == reservoir.Discarded { // of those that end while nobody has them, the opens that follow tell more
 				s.health.recordLoss(cause)
 			}
 		},
