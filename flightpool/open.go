@@ -108,7 +108,7 @@ func (p *FlightSQLPool) prepareNew(ctx context.Context, c backend.Conn) error {
 }
 
 // openError is the error of a failed open. An open that took all of DialTimeout is a
-// transport fault, whichever step failed; so is one whose fault is not known.
+// transport fault, whichever step failed, but for the wait for a token; so is one whose fault is not known.
 func (p *FlightSQLPool) openError(ctx context.Context, err error) error {
 	e := &Error{Stage: backend.StageDial, Fault: backend.FaultIn(err), Err: err}
 	var inner *Error
@@ -123,6 +123,9 @@ func (p *FlightSQLPool) openError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(e.Ctx, context.DeadlineExceeded): // the server's timer may be first
 		e.Fault, e.Ctx, e.Err = FaultTransport, nil, &noAnswerError{p.cfg.DialTimeout, e.Err}
+		if source := (*tokenError)(nil); errors.As(err, &source) {
+			e.Fault = FaultAuth
+		}
 	case e.Fault == FaultUnknown, e.Fault == FaultSession:
 		e.Fault = FaultTransport
 	}

@@ -197,6 +197,33 @@ func TestATokenThatHasNearlyEndedOpensNothing(t *testing.T) {
 	}
 }
 
+// A source that does not answer within DialTimeout says nothing of the server, as one that fails.
+func TestASlowTokenSourceMakesNoServerUnhealthy(t *testing.T) {
+	for name, source := range map[string]TokenSource{
+		"slow":  func(ctx context.Context) (string, time.Time, error) { <-ctx.Done(); return "", time.Time{}, ctx.Err() },
+		"fails": func(context.Context) (string, time.Time, error) { return "", time.Time{}, errAway },
+	} {
+		withServer(t, testserver.Options{Tokens: []string{"good"}}, func(t *testing.T, srv *testserver.Server) {
+			p, err := New(t.Context(), "grpc://server:1", Config{MinIdle: -1, Dialer: srv.Dial, Auth: TokenAuth(source)})
+			require.NoError(t, err)
+			began := time.Now()
+			ctx, stop := context.WithTimeout(t.Context(), 25*time.Second)
+			defer stop()
+			_, err = p.Query(ctx, "SELECT 1")
+			require.ErrorIs(t, err, ErrExhausted, name)
+			require.NotErrorIs(t, err, ErrUnhealthy, name)
+			require.Equal(t, 25*time.Second, time.Since(began), "it waits as OpenRetry says, %s", name)
+			s := p.Stats()
+			require.GreaterOrEqual(t, s.OpenFailures, uint64(3), name)
+			require.NoError(t, s.UnhealthyReason, name)
+			var failed *Error
+			require.ErrorAs(t, s.LastOpenError, &failed, name)
+			require.Equal(t, []any{FaultAuth, backend.StageAuth}, []any{failed.Fault, failed.Stage}, "%s: %v", name, failed)
+			require.NoError(t, p.Close(t.Context()))
+		})
+	}
+}
+
 // stubborn is a Layer whose Close ends when a test says so.
 type stubborn struct{ ended chan struct{} }
 
