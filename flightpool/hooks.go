@@ -12,9 +12,11 @@ import (
 
 // Hooks are told what happens in a pool. Each may be nil. They are called
 // outside all locks, from any goroutine and at the same time, so they must be
-// safe for that, and quick. A panic in one, or in the Logger or Tracer, is caught and
+// safe for that, and quick. They may call the pool, but not wait for its Close, which waits
+// for them. A panic in one, or in the Logger or Tracer, is caught and
 // counted (Stats.HookFailures), and so is a call of runtime.Goexit. In a Tracer of calls or
-// loans that ends the caller's goroutine; if it does so at a start, the tracers before it
+// loans, and in those of Connections that run within a caller's call (see reservoir.Hooks), that
+// ends the caller's goroutine; if a Tracer does so at a start, the tracers before it
 // are not told of the end.
 type Hooks struct {
 	// Connections are the events of the connections and of those who wait
