@@ -119,6 +119,30 @@ func TestOnConnectWhereItsSettingsCanGetLost(t *testing.T) {
 }
 
 // A server that replaces sessions in silence does not get a call into a new one.
+// What OnConnect fails with by itself says nothing of the server, unlike what a call of it does.
+func TestAnErrorOfOnConnectsOwnMakesNoServerUnhealthy(t *testing.T) {
+	mine := errors.New("my own")
+	for name, prepare := range map[string]func(context.Context, *SessionHandle) error{
+		"its own":            func(context.Context, *SessionHandle) error { return mine },
+		"beside a statement": func(ctx context.Context, s *SessionHandle) error { return errors.Join(paint(ctx, s), mine) },
+	} {
+		withServer(t, testserver.Options{Profile: testserver.Strict()}, func(t *testing.T, srv *testserver.Server) {
+			p, err := New(t.Context(), "grpc://server:1", Config{MinIdle: -1, Dialer: srv.Dial, OnConnect: prepare})
+			require.NoError(t, err)
+			ctx, stop := context.WithTimeout(t.Context(), 25*time.Second)
+			defer stop()
+			began := time.Now()
+			_, err = p.Query(ctx, "SELECT 1")
+			require.ErrorIs(t, err, ErrExhausted, name)
+			require.ErrorIs(t, err, mine, name)
+			require.NotErrorIs(t, err, ErrUnhealthy, name)
+			require.Equal(t, 25*time.Second, time.Since(began), "it waits as OpenRetry says, %s", name)
+			require.NoError(t, p.Stats().UnhealthyReason, name)
+			require.NoError(t, p.Close(t.Context()))
+		})
+	}
+}
+
 func TestOnConnectHoldsWhereTheServerReplacesSessions(t *testing.T) {
 	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
 		t.Run(profile.Name, func(t *testing.T) {

@@ -102,13 +102,20 @@ func (p *FlightSQLPool) prepareNew(ctx context.Context, c backend.Conn) error {
 		err = s.CloseKeeping(ctx)
 	}
 	if err != nil {
-		return &Error{Stage: backend.StageDial, Fault: backend.FaultIn(err), Err: fmt.Errorf("OnConnect: %w", err)}
+		return &Error{Stage: backend.StageDial, Fault: backend.FaultIn(err), Err: &onConnectError{err}}
 	}
 	return nil
 }
 
+// onConnectError is what OnConnect has failed with. Where that is no error of a call it says nothing
+// of the server.
+type onConnectError struct{ err error }
+
+func (e *onConnectError) Error() string { return "OnConnect: " + e.err.Error() }
+func (e *onConnectError) Unwrap() error { return e.err }
+
 // openError is the error of a failed open. An open that took all of DialTimeout is a
-// transport fault, whichever step failed, but for the wait for a token; so is one whose fault is not known.
+// transport fault, whichever step failed, but for the wait for a token; so is one whose fault is not known, but for OnConnect's own.
 func (p *FlightSQLPool) openError(ctx context.Context, err error) error {
 	e := &Error{Stage: backend.StageDial, Fault: backend.FaultIn(err), Err: err}
 	var inner *Error
@@ -126,6 +133,7 @@ func (p *FlightSQLPool) openError(ctx context.Context, err error) error {
 		if source := (*tokenError)(nil); errors.As(err, &source) {
 			e.Fault = FaultAuth
 		}
+	case e.Fault == FaultUnknown && errors.As(err, new(*onConnectError)):
 	case e.Fault == FaultUnknown, e.Fault == FaultSession:
 		e.Fault = FaultTransport
 	}
