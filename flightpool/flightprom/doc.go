@@ -56,7 +56,7 @@
 // documents on remote connection pools call it (scratchbird_remote_ stands before each).
 //
 //	flightpool_registry_server_healthy{kind}            1 or 0
-//	flightpool_registry_checks_total{kind,outcome}      ok, failed: opens and checks [pool_health_checks_total{result}]
+//	flightpool_registry_checks_total{kind,outcome}      opens and checks: ok (refused ones too), failed (nobody was reached) [pool_health_checks_total{result}]
 //	flightpool_registry_connections{state}              idle, in_use, opening, closing [pool_connections_total{state}]
 //	flightpool_registry_callers_waiting                 callers in the queue
 //	flightpool_registry_acquires_total{outcome}         ok, failed, rejected [pool_acquires_total, pool_timeouts_total]

@@ -65,9 +65,11 @@ type ServerStats struct {
 	UnhealthyReason string    // empty: healthy
 	UnhealthySince  time.Time // zero: healthy
 	NextProbe       time.Time // zero: healthy
-	LastHealthy     time.Time // of the latest open or check that succeeded; zero: none yet
+	LastHealthy     time.Time // of the latest open or check that ChecksPassed counts; zero: none yet
 
-	ChecksPassed, ChecksFailed uint64 // opens and checks, as health has counted them
+	// ChecksPassed counts opens and checks but for those that could not reach the server, which
+	// ChecksFailed counts: one that refuses a password, or has yet to be asked since there is no token, is not down.
+	ChecksPassed, ChecksFailed uint64
 
 	UserPools int
 	MaxSize   int
