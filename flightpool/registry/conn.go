@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -88,8 +89,14 @@ func (c *Conn) Fail(reason error) error {
 	if reason == nil {
 		reason = errors.New("the borrower said so")
 	}
-	return c.endLoan(fmt.Errorf("registry: marked as failed: %w", reason))
+	return c.endLoan(&markedError{reason})
 }
+
+// markedError is a borrower's word that a connection has failed. It says nothing of the server.
+type markedError struct{ reason error }
+
+func (e *markedError) Error() string { return "registry: marked as failed: " + e.reason.Error() }
+func (e *markedError) Unwrap() error { return e.reason }
 
 // endLoan ends the loan, once; a reason has the connection closed. What the return of a
 // connection comes to is no error of the borrower's, but that the loan was over before
@@ -106,14 +113,16 @@ func (c *Conn) endLoan(reason error) error {
 		_ = c.session.Close() // its error is why the connection was discarded
 		return nil
 	}
+	lost := error(nil)
 	if reason == nil {
 		reason = sqlconn.ReturnWithin(releaseTimeout, c.sql)
 	} else {
+		lost = c.loan.Value().Lost() // which is more than a word
 		sqlconn.Abandon(c.sql)
 	}
 	defer c.traced(reason)
 	if reason != nil {
-		return loanError(c.loan.Discard(reason))
+		return loanError(c.loan.Discard(cmp.Or(lost, reason)))
 	}
 	return loanError(c.loan.Release())
 }

@@ -2,7 +2,9 @@ package registry_test
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
+	"io"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/registry"
 )
 
@@ -157,6 +160,41 @@ func TestOnlyFaultsOfTheConnectionCount(t *testing.T) {
 		}
 		synctest.Wait()
 		require.True(t, g.Healthy("s"))
+	})
+}
+
+// Whatever a borrower says is wrong with a connection, such as that the own time was over, is not what the
+// connection shows.
+func TestABorrowersWordIsNoFaultOfTheServer(t *testing.T) {
+	words := []error{context.DeadlineExceeded, io.ErrUnexpectedEOF, driver.ErrBadConn, &flightpool.Error{Fault: flightpool.FaultTransport}, &flightpool.Error{Fault: flightpool.FaultContext}}
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, nil)
+		for _, word := range words {
+			require.NoError(t, acquire(t, g, "a").Fail(word))
+		}
+		synctest.Wait()
+		require.True(t, g.Healthy("s"))
+		var held []*registry.Conn
+		for range 3 {
+			held = append(held, acquire(t, g, "a"))
+		}
+		g.fake("s").set(func() { g.servers["s"].down = true })
+		for _, c := range held {
+			_, err := c.SQL().ExecContext(t.Context(), "x")
+			require.ErrorIs(t, err, errDown)
+			require.NoError(t, c.Fail(err))
+		}
+		synctest.Wait()
+		require.False(t, g.Healthy("s"), "what has broken counts, whoever says so")
+	})
+	doing(t, func(*registry.ServerDefinition) {}, func(t *testing.T, r *registry.Registry) {
+		for _, word := range words {
+			c, err := r.Acquire(t.Context(), "s", "a")
+			require.NoError(t, err)
+			require.NoError(t, c.Fail(word))
+		}
+		synctest.Wait()
+		require.True(t, r.Healthy("s"))
 	})
 }
 
