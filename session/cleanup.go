@@ -165,13 +165,6 @@ func (s *SessionHandle) closeTxAndStatements(ctx context.Context, tx transaction
 	return answered, nil
 }
 
-// Discard is Close for a session whose connection must not be reused: the connection
-// is closed, for the given reason.
-func (s *SessionHandle) Discard(reason error) error {
-	s.markDiscard(reason)
-	return s.Close()
-}
-
 // returnNeedsServer reports whether anything has to be sent before the connection is
 // returned, or for its return. The state is cleaning. Where nothing has to be sent, the
 // caller's own goroutine gives the connection back at once.

@@ -48,6 +48,27 @@ func (s *SessionHandle) isLost() bool {
 	return s.mu.lost != nil
 }
 
+// Discard is Close for a session whose connection must not be reused: the connection
+// is closed, for the given reason, which may be nil.
+func (s *SessionHandle) Discard(reason error) error {
+	if reason == nil {
+		reason = errNoReason
+	}
+	s.markDiscard(&borrowersReason{reason})
+	return s.Close()
+}
+
+var errNoReason = errors.New("its borrower has discarded it")
+
+// borrowersReason is why a borrower has a connection closed. It is the borrower's word, which shows
+// nothing of the server.
+type borrowersReason struct{ error }
+
+func (r *borrowersReason) Unwrap() error { return r.error }
+
+// SaidByBorrower tells owners who judge a server by the reasons for which its connections are closed.
+func (*borrowersReason) SaidByBorrower() {}
+
 // markDiscard has the connection closed when the handle is done with it. The handle
 // goes on meanwhile; the first reason counts.
 func (s *SessionHandle) markDiscard(reason error) {
