@@ -98,6 +98,9 @@ type markedError struct{ reason error }
 func (e *markedError) Error() string { return "registry: marked as failed: " + e.reason.Error() }
 func (e *markedError) Unwrap() error { return e.reason }
 
+// SaidByBorrower is that of the reasons that sessions are discarded for, too.
+func (*markedError) SaidByBorrower() {}
+
 // endLoan ends the loan, once; a reason has the connection closed. What the return of a
 // connection comes to is no error of the borrower's, but that the loan was over before
 // is.

@@ -90,7 +90,7 @@ func (h *health) recordAnswer() {
 
 // recordLoss takes note of a connection that broke under its borrower, as it has shown itself.
 func (h *health) recordLoss(cause error) {
-	if cause != nil && !errors.As(cause, new(*markedError)) && isServerFault(cause) {
+	if cause != nil && !errors.As(cause, new(interface{ SaidByBorrower() })) && isServerFault(cause) {
 		h.recordFault(cause)
 	}
 }

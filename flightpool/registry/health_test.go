@@ -192,6 +192,9 @@ func TestABorrowersWordIsNoFaultOfTheServer(t *testing.T) {
 			c, err := r.Acquire(t.Context(), "s", "a")
 			require.NoError(t, err)
 			require.NoError(t, c.Fail(word))
+			lent, err := r.AcquireSession(t.Context(), "s", "a")
+			require.NoError(t, err)
+			require.NoError(t, lent.Discard(word))
 		}
 		synctest.Wait()
 		require.True(t, r.Healthy("s"))
