@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -46,18 +47,26 @@ type health struct {
 const firstProbePause = 100 * time.Millisecond
 
 // isServerFault reports whether err says that the server could not be reached. A server
-// that refuses a password or a statement was.
+// that refuses a password or a statement was, and what we have cancelled ourselves, with
+// its pool, has shown nothing.
 func isServerFault(err error) bool {
 	var flight *backend.Error
 	if errors.As(err, &flight) {
-		return flight.Fault == backend.FaultTransport || flight.Fault == backend.FaultContext && flight.Stage != backend.StageAcquire
+		noAnswer := flight.Fault == backend.FaultContext && flight.Stage != backend.StageAcquire && !wasCancelled(err)
+		return flight.Fault == backend.FaultTransport || noAnswer
 	}
 	return sqlconn.Unreachable(err)
 }
 
+// wasCancelled reports whether err is of what was cancelled, by a caller or with its pool, before anybody knew more.
+func wasCancelled(err error) bool { return errors.Is(err, context.Canceled) }
+
 // recordCheck takes what an open or a check of a pool has shown. An open that fails
 // counts, one that succeeds ends no row of faults: see recordAnswer.
 func (h *health) recordCheck(err error, open bool) {
+	if wasCancelled(err) {
+		return
+	}
 	if err != nil && isServerFault(err) {
 		h.checksFailed.Add(1)
 		h.recordFault(err)

@@ -165,3 +165,53 @@ func TestIdleConnectionsThatBreakSayNothingOfTheirServer(t *testing.T) {
 		})
 	}
 }
+
+// A check that ends with its pool has not found out anything.
+func TestChecksThatEndWithTheirPoolSayNothingOfTheirServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, srv.Close()) }()
+		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{flightKind(srv)}})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, r.Close(t.Context())) }()
+		d := registry.ServerDefinition{
+			Name: "s", Kind: "flightsql", Users: map[string]registry.UserMapping{"a": {}, "b": {}, "c": {}, "d": {}},
+			HealthCheck: registry.HealthCheck{Kind: flightpool.Query, Query: "SELECT 7", Interval: 10 * time.Second, Timeout: 5 * time.Second},
+		}
+		require.NoError(t, r.Register(t.Context(), d))
+		require.NoError(t, r.Warmup(t.Context(), "s", 1))
+		srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, SQL: "SELECT 7", Do: testserver.Delay(4 * time.Second)})
+		time.Sleep(11 * time.Second)
+		before, err := r.ServerStats("s")
+		require.NoError(t, err)
+		require.NoError(t, r.CloseAll(t.Context(), "s"))
+		synctest.Wait()
+		st, err := r.ServerStats("s")
+		require.NoError(t, err)
+		require.True(t, st.Healthy, st.UnhealthyReason)
+		require.Equal(t, []uint64{before.ChecksPassed, 0}, []uint64{st.ChecksPassed, st.ChecksFailed})
+	})
+}
+
+// Nor has a statement that its caller has cancelled been answered.
+func TestACancelledStatementEndsNoRowOfFaults(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, func(d *registry.ServerDefinition) { d.HealthCheck.FailureThreshold = 3 })
+		held := acquire(t, g, "a")
+		g.fake("s").set(func() { g.servers["s"].down = true })
+		for range 2 {
+			_, err := g.Acquire(t.Context(), "s", "b")
+			require.ErrorIs(t, err, errDown)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		_, err := held.SQL().ExecContext(ctx, "1m")
+		require.ErrorIs(t, err, context.Canceled)
+		require.True(t, g.Healthy("s"))
+		_, err = g.Acquire(t.Context(), "s", "b")
+		require.ErrorIs(t, err, errDown)
+		require.False(t, g.Healthy("s"), "three in a row")
+		_ = held.Release() // it may have gone
+	})
+}

@@ -38,7 +38,7 @@ func (u *userPool) recordStatement(counts bool, took time.Duration, err error) {
 			u.queryFailures.Add(1)
 		}
 	}
-	if err == nil || !isServerFault(err) {
+	if err == nil || !isServerFault(err) && !wasCancelled(err) {
 		u.server.health.recordAnswer()
 	}
 }
