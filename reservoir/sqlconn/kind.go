@@ -58,9 +58,11 @@ type Kind struct {
 var (
 	// PostgreSQL is reset as DISCARD ALL does it, in one round trip, but keeps
 	// what drivers have prepared for themselves. After a statement that drops that,
-	// too, the connection is closed: the driver does not know of it.
+	// too, the connection is closed: the driver does not know of it. RESET ROLE is for servers
+	// before the minor versions of November 2024, where SET SESSION AUTHORIZATION ends the role
+	// that a session was begun with.
 	PostgreSQL = Kind{Name: "postgresql", RollbackSQL: rollbackSQL, Resettable: keepsPrepared, ResetSQL: []string{
-		"SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; " +
+		"SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; CLOSE ALL; UNLISTEN *; " +
 			"SELECT pg_advisory_unlock_all(); DISCARD SEQUENCES; DISCARD TEMP; " +
 			"DO $$ DECLARE s text; BEGIN FOR s IN SELECT name FROM pg_prepared_statements WHERE from_sql " +
 			"LOOP EXECUTE 'DEALLOCATE ' || quote_ident(s); END LOOP; END $$",
