@@ -95,6 +95,7 @@ func (s *SessionHandle) cleanAndReturn() (failure error) {
 func (s *SessionHandle) clean() (reason, failure error) {
 	s.mu.Lock()
 	discard, lost, tx, d := s.mu.discardReason, s.mu.lost, s.mu.tx, s.mu.sideEffects
+	hasLost := tx.phase != txNone || len(s.mu.prepared) > 0 || d.any() // where the server has replaced the session
 	s.mu.Unlock()
 	switch {
 	case lost != nil:
@@ -107,7 +108,8 @@ func (s *SessionHandle) clean() (reason, failure error) {
 		return discard, nil
 	}
 	reason = s.cleanSession()
-	if reason != errUsed && backend.FaultIn(reason) != backend.FaultAuth { //nolint:errorlint // as cleanSession returns it
+	replaced := errors.Is(s.conn.Lost(), backend.ErrSessionReplaced)
+	if reason != errUsed && backend.FaultIn(reason) != backend.FaultAuth && (hasLost || !replaced) { //nolint:errorlint // as cleanSession returns it
 		failure = reason
 	}
 	return reason, failure

@@ -454,3 +454,41 @@ func TestNoPreparedStatementRunsInPlaceOfAnotherWhereverTheDriverDialsAgain(t *t
 	require.Positive(t, ended[true], ended)
 	require.Greater(t, ended[false], 10, ended)
 }
+
+// Servers may refuse what was prepared in a transaction that has ended.
+func TestWhatWasPreparedInATransactionRunsBehindIt(t *testing.T) {
+	for _, profile := range []testserver.Profile{testserver.Strict(), swanLake()} {
+		synctest.Test(t, func(t *testing.T) {
+			s := startServer(t, profile)
+			c, err := s.foreign(t)(t.Context())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, c.Close()) }()
+			_, err = c.Update(t.Context(), "CREATE TABLE t (v BIGINT)", backend.Call{})
+			require.NoError(t, err)
+			row := int64s(1)
+			defer row.Release()
+			var stmt backend.Prepared
+			run := func(tx backend.TxID) {
+				_, err := stmt.Update(t.Context(), row, backend.Call{Tx: tx, MayChange: true})
+				require.NoError(t, err)
+			}
+			for range 2 {
+				tx, err := c.Begin(t.Context())
+				require.NoError(t, err)
+				stmt, err = c.Prepare(t.Context(), "INSERT INTO t VALUES (?)", backend.Call{Tx: tx})
+				require.NoError(t, err)
+				run(tx)
+				require.NoError(t, c.EndTx(t.Context(), tx, true))
+				run("")
+				run("")
+				tx, err = c.Begin(t.Context())
+				require.NoError(t, err)
+				run(tx)
+				require.NoError(t, c.EndTx(t.Context(), tx, true))
+				require.NoError(t, stmt.Close(t.Context()))
+			}
+			require.Len(t, s.Ledger().Executions("INSERT INTO t VALUES (?)"), 8)
+			require.Zero(t, s.Ledger().Snapshot().Prepared, "all handles are closed")
+		})
+	}
+}

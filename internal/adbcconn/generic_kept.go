@@ -12,15 +12,18 @@ import (
 )
 
 // sessionMark is a prepared statement that answers with a number which nobody else knows. It
-// recognises the session of the statements that their owners have not closed: servers that
-// number handles from 1 in each session would otherwise run what was prepared in one session
-// in place of what was prepared in the one before.
+// recognises the session of the statements that their owners have prepared outside of transactions, and
+// not closed: servers that number handles from 1 in each session would otherwise run what was prepared in
+// one session in place of what was prepared in the one before.
 //
-// INVARIANT: while a statement in prepared is open, whatever else is prepared and not closed at
+// INVARIANT: while such a statement is open, whatever else is prepared and not closed at
 // once is of the session of its mark, or the connection is lost. A server whose session was
 // replaced unseen then knows no handle that one of ours could be taken for. The mark answers
 // for the session before each statement that is to be kept, between a proof (currentProof) that
 // is prepared before and closed behind the two; and before each transaction.
+//
+// INVARIANT: what was prepared in a transaction runs by its handle in that alone: servers may refuse it
+// elsewhere, and the mark does not answer for it. Outside it is prepared again.
 //
 // The mark itself is never asked behind a statement that may be of another session: it could have
 // that one's number, and would run it.
@@ -33,72 +36,97 @@ type sessionMark struct {
 // prepared statements of the last.
 var errPreparedLost = fmt.Errorf("%w: the prepared statements are gone with the last", errSessionReplaced)
 
-// keep prepares p, for its owner to close. Outside of transactions a proof was prepared before,
-// where the server takes one. The caller holds driverLock.
-func (c *GenericConn) keep(ctx context.Context, p *genericPrepared) (err error) {
-	defer func() {
-		if err == nil {
-			c.prepared[p] = struct{}{}
+// prepareToKeep prepares p for a call, for its owner to close.
+func (t *driverCall) prepareToKeep(p *genericPrepared, call backend.Call) error {
+	c := t.conn
+	if c.isFlightSQL && call.Tx == "" {
+		if call.Prove != nil && isSeveral(p.sql) {
+			return t.wrapError(backend.StagePrepare, adbc.Error{Code: adbc.StatusNotImplemented, Msg: "several statements in one text, in a session that Config.OnConnect has prepared, of this driver"})
 		}
-		c.dropMark()
-	}()
-	switch {
-	case c.isProvenTx(p.call):
-		p.stmt, err = c.keepInTx(ctx, p.sql, p.call)
-	case c.currentProof != nil:
-		if err = c.ensureMark(ctx, p.call); err != nil {
-			return cmp.Or(c.endProofs(errSessionReplaced), err)
+		if _, err := t.beginProof(call); err != nil && (call.Prove != nil || !backend.FaultIn(err).KeepsConn()) {
+			return err
 		}
-		p.stmt, err = c.prepareBehindProof(ctx, p.sql, p.call)
-	default: // no driver of Flight SQL's, or a server that takes no proof
-		p.stmt, err = c.prepare(ctx, p.sql, p.call)
 	}
+	_, err := runInDriver(t, backend.StagePrepare, func(ctx context.Context) (*genericPrepared, error) { return p, c.keep(ctx, p, call) },
+		func(p *genericPrepared) { _ = p.closeStatement() })
 	return err
 }
 
-// keepInTx is keep inside a watched transaction, in whose session the mark is. The statement
-// cannot be a proof, since its owner may close it at any time: others are prepared for that, before
-// and behind whatever is to stay open, so that it is the only handle between two proofs.
-func (c *GenericConn) keepInTx(ctx context.Context, sql string, call backend.Call) (stmt adbc.Statement, err error) {
-	c.dropMark()
-	rotate := func() error {
-		_, err := c.prepareInTx(ctx, c.cfg.ProbeSQL, call)
+// leaveTx prepares p again where it was prepared in a transaction, for a call outside of any.
+func (p *genericPrepared) leaveTx(t *driverCall, call backend.Call) error {
+	if !t.conn.isFlightSQL || p.call.Tx == "" || call.Tx != "" {
+		return nil
+	}
+	outside := p.call
+	outside.Tx, outside.Prove = "", call.Prove
+	return t.prepareToKeep(p, outside)
+}
+
+// keep prepares p. Outside of transactions a proof was prepared before, where the server takes one.
+// The caller holds driverLock.
+func (c *GenericConn) keep(ctx context.Context, p *genericPrepared, call backend.Call) error {
+	var stmt adbc.Statement
+	var err error
+	switch {
+	case c.isProvenTx(call):
+		stmt, err = c.keepInTx(ctx, p.sql, call)
+	case c.currentProof != nil:
+		stmt, err = c.keepMarked(ctx, p.sql, call)
+	default: // no driver of Flight SQL's, or a server that takes no proof
+		stmt, err = c.prepare(ctx, p.sql, call)
+	}
+	if err != nil {
 		return err
 	}
-	if err := rotate(); err != nil {
+	if p.stmt != nil { // of a transaction that has ended
+		_ = p.stmt.Close()
+	} else {
+		p.describe(ctx, stmt)
+	}
+	p.stmt, p.call, c.prepared[p] = stmt, call, struct{}{}
+	return nil
+}
+
+// keepMarked is keep outside of transactions.
+func (c *GenericConn) keepMarked(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
+	c.dropMark() // of statements that are gone
+	var err error
+	if c.mark.stmt == nil {
+		err = c.makeMark(ctx)
+	} else {
+		err = c.checkMark(ctx)
+	}
+	if err != nil {
+		return nil, cmp.Or(c.endProofs(errSessionReplaced), err)
+	}
+	stmt, err := c.prepareBehindProof(ctx, sql, call)
+	if err != nil {
+		c.dropMark()
+	}
+	return stmt, err
+}
+
+// keepInTx is keep inside a watched transaction. The statement cannot be a proof, since its owner may close
+// it at any time: others are prepared for that, before it and behind.
+func (c *GenericConn) keepInTx(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
+	if _, err := c.prepareInTx(ctx, c.cfg.ProbeSQL, call); err != nil {
 		return nil, err
 	}
-	if c.mark.stmt == nil {
-		if err := c.makeMark(ctx, call); err != nil {
-			return nil, c.verifyAfterRefusal(err)
-		}
-		if err := rotate(); err != nil {
-			return nil, err
-		}
-	}
-	if stmt, err = c.prepare(ctx, sql, call); err != nil {
+	stmt, err := c.prepare(ctx, sql, call)
+	if err != nil {
 		return nil, c.verifyAfterRefusal(err)
 	}
-	if err := rotate(); err != nil {
+	if _, err := c.prepareInTx(ctx, c.cfg.ProbeSQL, call); err != nil {
 		_ = stmt.Close()
 		return nil, err
 	}
 	return stmt, nil
 }
 
-// ensureMark makes the mark for the first statement, and checks it for others.
-func (c *GenericConn) ensureMark(ctx context.Context, call backend.Call) error {
-	c.dropMark() // of statements that are gone
-	if c.mark.stmt == nil {
-		return c.makeMark(ctx, call)
-	}
-	return c.checkMark(ctx)
-}
-
 // makeMark prepares the mark of the first statement that is kept.
-func (c *GenericConn) makeMark(ctx context.Context, call backend.Call) error {
+func (c *GenericConn) makeMark(ctx context.Context) error {
 	nonce := rand.Text()
-	stmt, err := c.prepare(ctx, "SELECT '"+nonce+"'", backend.Call{Tx: call.Tx})
+	stmt, err := c.prepare(ctx, "SELECT '"+nonce+"'", backend.Call{})
 	if err == nil {
 		c.mark = sessionMark{stmt, nonce}
 	}
@@ -145,10 +173,15 @@ func (c *GenericConn) readMark(ctx context.Context) (answer string, err error) {
 	}
 }
 
-// dropMark closes the mark once no statement is kept: the session may be replaced then. How
+// dropMark closes the mark once no statement needs it: the session may be replaced then. How
 // that ends is of no importance. The caller holds driverLock.
 func (c *GenericConn) dropMark() {
-	if mark := c.mark.stmt; mark != nil && len(c.prepared) == 0 {
+	for p := range c.prepared {
+		if p.call.Tx == "" {
+			return
+		}
+	}
+	if mark := c.mark.stmt; mark != nil {
 		c.mark = sessionMark{}
 		_ = mark.Close()
 	}

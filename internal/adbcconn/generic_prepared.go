@@ -20,7 +20,7 @@ import (
 type genericPrepared struct {
 	conn   *GenericConn
 	sql    string
-	call   backend.Call // that it was prepared with
+	call   backend.Call // that it was prepared for last
 	stmt   adbc.Statement
 	params *arrow.Schema
 	rows   *arrow.Schema
@@ -35,31 +35,21 @@ func (c *GenericConn) Prepare(ctx context.Context, sql string, call backend.Call
 		return nil, err
 	}
 	defer t.end()
-	if c.isFlightSQL && call.Tx == "" {
-		if call.Prove != nil && isSeveral(sql) {
-			return nil, t.wrapError(backend.StagePrepare, adbc.Error{Code: adbc.StatusNotImplemented, Msg: "several statements in one text, in a session that Config.OnConnect has prepared, of this driver"})
-		}
-		if _, err := t.beginProof(call); err != nil && (call.Prove != nil || !backend.FaultIn(err).KeepsConn()) {
-			return nil, err
-		}
-	}
-	p, err := runInDriver(t, backend.StagePrepare, func(ctx context.Context) (*genericPrepared, error) {
-		p := &genericPrepared{conn: c, sql: sql, call: call}
-		if err := c.keep(ctx, p); err != nil {
-			return nil, err
-		}
-		if schema, err := p.stmt.GetParameterSchema(); err == nil {
-			p.params = schema // else the server did not tell
-		}
-		if c.isFlightSQL { // others may ask their server for it
-			p.rows = preparedResultSchema(ctx, p.stmt)
-		}
-		return p, nil
-	}, func(p *genericPrepared) { _ = p.closeStatement() })
-	if err != nil {
+	p := &genericPrepared{conn: c, sql: sql}
+	if err := t.prepareToKeep(p, call); err != nil {
 		return nil, err
 	}
 	return p, nil
+}
+
+// describe keeps what the server tells of a statement.
+func (p *genericPrepared) describe(ctx context.Context, stmt adbc.Statement) {
+	if schema, err := stmt.GetParameterSchema(); err == nil {
+		p.params = schema // else the server did not tell
+	}
+	if p.conn.isFlightSQL { // others may ask their server for it
+		p.rows = preparedResultSchema(ctx, stmt)
+	}
 }
 
 // ParameterSchema is part of backend.Prepared.
@@ -70,7 +60,7 @@ func (p *genericPrepared) ResultSchema() *arrow.Schema { return p.rows }
 
 // begin starts a call if params fit the statement. The caller must call end of
 // it.
-func (p *genericPrepared) begin(ctx context.Context, op string, params arrow.RecordBatch) (*driverCall, error) {
+func (p *genericPrepared) begin(ctx context.Context, op string, params arrow.RecordBatch, call backend.Call) (*driverCall, error) {
 	t, err := p.conn.begin(ctx, op)
 	if err != nil {
 		return nil, err
@@ -84,13 +74,17 @@ func (p *genericPrepared) begin(ctx context.Context, op string, params arrow.Rec
 		t.end()
 		return nil, t.usageError(err)
 	}
+	if err := p.leaveTx(t, call); err != nil {
+		t.end()
+		return nil, err
+	}
 	return t, nil
 }
 
 // Query is part of backend.Prepared. The driver may hold the parameters until others
 // are bound, or the statement is closed; that of Flight SQL lets go of them with the result.
 func (p *genericPrepared) Query(ctx context.Context, params arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
-	t, err := p.begin(ctx, "PreparedQuery", params)
+	t, err := p.begin(ctx, "PreparedQuery", params, call)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +123,7 @@ func (p *genericPrepared) bound(params arrow.RecordBatch, call backend.Call) toE
 // Update is part of backend.Prepared. The count is -1 where the driver does not
 // tell.
 func (p *genericPrepared) Update(ctx context.Context, params arrow.RecordBatch, call backend.Call) (int64, error) {
-	t, err := p.begin(ctx, "PreparedUpdate", params)
+	t, err := p.begin(ctx, "PreparedUpdate", params, call)
 	if err != nil {
 		return 0, err
 	}

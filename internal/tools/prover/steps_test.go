@@ -764,7 +764,8 @@ func (w *world) endOfNothing(s step, end func(context.Context) error) {
 // the statement behind it, by a step that was carried out beside that: a server that
 // accepts unknown transactions has stored the statement then. A panic is told in place of that.
 func (w *world) replacedBeside(err error) bool {
-	return w.parallel && w.evicts && losesUnseen(w.profile) && (errors.Is(err, flightpool.ErrSessionLost) || errors.Is(err, errPanicked))
+	beside := w.parallel || w.program.prepare == "begun" // connections that are opened end a transaction
+	return beside && w.evicts && losesUnseen(w.profile) && (errors.Is(err, flightpool.ErrSessionLost) || errors.Is(err, errPanicked))
 }
 
 // clash changes the one row that others change too, so that the commit of one
@@ -1072,6 +1073,7 @@ func (w *world) panicking(s step, a *actor) {
 		t.alone = never
 	case a.tx != nil && a.tx.ended == open:
 		t.tx = a.tx
+		w.strayed = w.strayed || losesUnseen(w.profile) // its end could overtake the rows
 	}
 	w.tokens[k] = t
 	w.judge(s, a, err)
