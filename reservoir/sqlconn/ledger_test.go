@@ -66,6 +66,7 @@ type dbSession struct {
 	dead, gone    bool
 	closes        int
 	latestLoan    int
+	rolledBack    bool // behind a context that has ended
 }
 
 var (
@@ -205,11 +206,12 @@ func (s *dbSession) hang() {
 
 // slow takes its time, within which the context may end. The lock is held, but not meanwhile.
 //
-// While something is open, database/sql may wait by a lock for the end of this call, and time does
-// not go on in a bubble. Then only other goroutines do.
+// While something is open, or behind a rollback at the end of a context, with which database/sql closes
+// the connection, that may wait by a lock for the end of this call, and time does not go on in a bubble.
+// Then only other goroutines do.
 func (s *dbSession) slow(ctx context.Context, do func() error) error {
 	steps, takes := 0, time.Duration(s.db.rand.IntN(200))*time.Millisecond
-	if s.inTx || s.openRows > 0 {
+	if s.inTx || s.openRows > 0 || s.rolledBack {
 		steps, takes = s.db.rand.IntN(100), 0
 	}
 	s.db.mu.Unlock()
@@ -376,7 +378,12 @@ type dbTx struct {
 
 func (t dbTx) Commit() error { return t.end("COMMIT") }
 
-func (t dbTx) Rollback() error { return t.end("ROLLBACK") }
+func (t dbTx) Rollback() error {
+	t.s.db.mu.Lock()
+	t.s.rolledBack = t.s.rolledBack || t.ctx.Err() != nil
+	t.s.db.mu.Unlock()
+	return t.end("ROLLBACK")
+}
 
 // end ignores the context, as drivers do.
 func (t dbTx) end(what string) error {
