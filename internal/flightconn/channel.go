@@ -232,7 +232,7 @@ func (id *identity) addHeaders(ctx context.Context, rpc *trackedRPC) (context.Co
 	authorization := cmp.Or(rpc.authorization, id.credential().Header)
 	outgoing, has := metadata.FromOutgoingContext(ctx)
 	if !has && authorization == "" && len(id.headers)+len(ofCall) == 0 {
-		return id.cookies.StartCall(ctx), ""
+		return id.addCookies(ctx), ""
 	}
 	md := metadata.MD{}
 	for key, values := range outgoing {
@@ -248,7 +248,7 @@ func (id *identity) addHeaders(ctx context.Context, rpc *trackedRPC) (context.Co
 	if authorization != "" {
 		md.Set(authorizationKey, authorization)
 	}
-	return id.cookies.StartCall(metadata.NewOutgoingContext(ctx, md)), authorization
+	return id.addCookies(metadata.NewOutgoingContext(ctx, md)), authorization
 }
 
 func (id *identity) credential() Credential {
@@ -287,6 +287,7 @@ func (id *identity) learnFromReply(ctx context.Context, md metadata.MD) (replace
 		replaced = id.sessionReplaced(md.Get("set-cookie"))
 		if jar, ok := id.cookies.(flight.ClientHeadersMiddleware); ok {
 			jar.HeadersReceived(ctx, md)
+			id.hasCookies.Store(true)
 		}
 	}
 	for _, token := range md.Get(authorizationKey) {

@@ -98,7 +98,7 @@
 //	open.go, handshake.go      dial, handshake, first round trip
 //	conn.go, transport.go, watched.go  the connection and its end; its transport; its socket
 //	dial.go, sockopt_linux.go, sockopt_other.go  how it is dialled, proxies; silence of the peer
-//	identity.go, channel.go    who we are to the server; RPCs in that name, and what their replies say of it
+//	identity.go, cookies.go, channel.go  who we are to the server; its cookies; RPCs in that name, and what their replies say of it
 //	call.go, sends.go, stats.go  one call; what of it has been sent, and what came with it; of gRPC's client
 //	errors.go, interceptor.go  its failure; that of an interceptor
 //	query.go, info.go          planning; the FlightInfo, kept encoded

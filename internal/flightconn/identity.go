@@ -54,6 +54,8 @@ type identity struct {
 	headers   metadata.MD
 	cookies   flight.CookieMiddleware
 
+	hasCookies atomic.Bool // the server has given one
+
 	// replacementEnds is when a credential ends that a reply has brought after the open, in
 	// seconds of the Unix epoch, as tokens name it; 0: none, or not known.
 	replacementEnds atomic.Int64
@@ -160,9 +162,7 @@ func (id *identity) hasOwnNameOfSession() bool {
 // sessionReplaced compares the cookies that name the session with those of before.
 // Others, such as a load balancer's, may change as they like.
 //
-// A cookie names the session if its name has the word in it, as those of the
-// common servers do. Before the connection is established nothing was done in a
-// session, so that another one is no loss.
+// Before the connection is established nothing was done in a session, so that another one is no loss.
 //
 // A cookie that is deleted is a session that has ended. One that comes for the
 // first time is no other session, and neither is another value of one that holds the session (statelessCookie).
@@ -170,7 +170,7 @@ func (id *identity) sessionReplaced(lines []string) (replaced bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	for _, c := range (&http.Response{Header: http.Header{"Set-Cookie": lines}}).Cookies() {
-		if !strings.Contains(strings.ToLower(c.Name), "session") {
+		if !namesSession(c.Name) {
 			continue
 		}
 		value := c.Value
