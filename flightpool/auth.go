@@ -47,7 +47,9 @@ func BasicAuth(user, password string) Auth {
 }
 
 // BasicHeader presents user and password with every call instead of a
-// handshake, for servers without one.
+// handshake, for servers without one. A token that the server gives for them takes
+// their place, unless Config.SessionHeader is set: ClickHouse's end a minute after
+// the beginning of their last call, and no session is bound to them.
 func BasicHeader(user, password string) Auth {
 	value := "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 	return Auth{headerAuth{kind: "basic header", user: user, value: newSecret(value), check: func(string) error {

@@ -54,7 +54,8 @@ type identity struct {
 	headers   metadata.MD
 	cookies   flight.CookieMiddleware
 
-	hasCookies atomic.Bool // the server has given one
+	hasCookies    atomic.Bool // the server has given one
+	keepsPassword bool        // Config.SessionHeader names the session
 
 	// replacementEnds is when a credential ends that a reply has brought after the open, in
 	// seconds of the Unix epoch, as tokens name it; 0: none, or not known.
@@ -83,6 +84,7 @@ func newIdentity(cfg *Config) *identity {
 	}
 	if cfg.SessionHeader != "" {
 		id.headers.Set(cfg.SessionHeader, rand.Text())
+		id.keepsPassword = true
 	}
 	return id
 }
@@ -136,10 +138,17 @@ func (id *identity) markEstablished() {
 // connection that has one. A connection without one presents none, whatever the
 // server offers, and what cannot be sent is no token. The expiry is that which the token
 // names, and stays where it names none.
+//
+// Nor does one take the place of a password where a header of ours names the session, so that none is bound to the
+// token: ClickHouse's ends a minute after the beginning of its last call, and nothing of a query that takes longer could
+// be fetched.
 func (id *identity) replaceToken(header string) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.mu.credential.Header == "" || id.mu.credential.Header == header || !isHeaderValue(header) {
+		return
+	}
+	if scheme, _, _ := strings.Cut(id.mu.credential.Header, " "); id.keepsPassword && strings.EqualFold(scheme, "Basic") {
 		return
 	}
 	id.mu.credential.Header, id.mu.renewed = header, true
