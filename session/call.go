@@ -67,6 +67,7 @@ type call struct {
 	// with parameters in bulk, and leave the session elsewhere: see beforeInsert.
 	hasParams bool
 	insert    *insertion
+	query     *PreparedQuery // of which it is an execution, or nil
 
 	// beforeSend is run before the step, in its place: what must hold before anything of
 	// the call is sent. An error of it ends the call with nothing of the step sent. It

@@ -70,6 +70,7 @@ type cancellation struct {
 // a probe in a transaction that it has lost, and the next COMMIT too.
 func (s *SessionHandle) startCancel(c *call, tx transaction) {
 	s.markEnding()
+	c.query.markCut()
 	st := &cancellation{
 		s: s, call: c, tx: tx, keepTx: tx.phase == txOpen && !s.acceptsUnknownTx(),
 		serial: c.answerShowsEnd(), probeWait: c.probeWait,

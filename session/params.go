@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/bind"
@@ -85,6 +87,11 @@ func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, ex
 	}
 	return params.bindTo(stmt, func(rows arrow.RecordBatch) error {
 		err := execute(stmt, rows)
+		if q.isGone(c, err) {
+			if err = q.restore(ctx, c, stmt); err == nil {
+				err = execute(q.statement(), rows)
+			}
+		}
 		if err != nil && rows != nil && !unsent(err) && (params.severalRows() || q.script.Rows() == sqlscan.RowsNone) {
 			q.s.mu.Lock()
 			q.failedRows = true
@@ -92,6 +99,37 @@ func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, ex
 		}
 		return err
 	})
+}
+
+// markCut notes that an execution was cut, which a server may have cancelled. q may be nil.
+func (q *PreparedQuery) markCut() {
+	if q != nil {
+		q.s.mu.Lock()
+		q.cut = true
+		q.s.mu.Unlock()
+	}
+}
+
+// isGone reports whether an execution has failed in err since the server has closed the statement with one that was cut
+// before, as DazzleDuck does. Nothing of it was done. The session has to be one that can be known again.
+func (q *PreparedQuery) isGone(c *call, err error) bool {
+	var e *backend.Error
+	if !errors.As(err, &e) || e.Fault != backend.FaultStatement || e.Stage == backend.StageFetch || status.Code(e.Err) != codes.NotFound {
+		return false
+	}
+	q.s.mu.Lock()
+	defer q.s.mu.Unlock()
+	return q.cut && q.s.mu.proof.state == proofHeld && c.backendCall.Tx == "" && q.script.PlainRead() && !c.asUpdate
+}
+
+// restore prepares a statement again that is gone, in the same session.
+func (q *PreparedQuery) restore(ctx context.Context, c *call, gone backend.Prepared) error {
+	if err := q.s.checkProof(ctx, ""); err != nil {
+		return err
+	}
+	c.operation.ForgetName()
+	_, err := q.prepareAgain(ctx, c, gone)
+	return err
 }
 
 func unsent(err error) bool {
@@ -110,7 +148,7 @@ func (q *PreparedQuery) prepareAgain(ctx context.Context, c *call, before backen
 		return nil, err
 	}
 	q.s.mu.Lock()
-	q.stmt, q.tx, q.failedRows, q.objects = stmt, c.backendCall.Tx, false, objects
+	q.stmt, q.tx, q.failedRows, q.cut, q.objects = stmt, c.backendCall.Tx, false, false, objects
 	q.s.mu.Unlock()
 	if handle := handleOf(before); handle != "" && handle == handleOf(stmt) {
 		return stmt, nil

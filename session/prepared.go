@@ -17,7 +17,7 @@ import (
 // goroutine at a time, and lives until Close or the handle's. Where it is executed in
 // another transaction than it was prepared in, or outside of any, it is prepared again
 // for that, unless the server goes by its session alone, and behind an execution with several rows of parameters that has
-// failed, or with one where it returns no rows, and a read once a session of the pool has made, altered or dropped something. A text that servers run
+// failed, or with one where it returns no rows, and a read once a session of the pool has made, altered or dropped something, or where the server has closed it with one that was cut. A text that servers run
 // while they prepare it is sent anew by each execution instead: a PIVOT by the values in the data, what else DuckDB makes several statements of, on SwanLake a change behind a WITH.
 // Times of Args are sent as what the server told of the parameters then: prepare another where another program has made a column one of dates, or of times, since.
 //
@@ -33,8 +33,8 @@ type PreparedQuery struct {
 	route   Route
 	headers metadata.MD // of the preparing
 	bound   bool        // parameters were sent, which the server may have kept
-	// failedRows says that an execution has failed behind which it is prepared again. The handle's lock guards it.
-	failedRows bool
+	// failedRows says that an execution has failed behind which it is prepared again, cut that one was. The handle's lock guards both.
+	failedRows, cut bool
 }
 
 // PrepareQuery prepares a statement, a query or a change, on the handle's
@@ -266,7 +266,7 @@ func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions,
 	if opts.asUpdate {
 		c.requireHeededParams(q.script, params)
 	}
-	q.bound = q.bound || params.given()
+	c.query, q.bound = q, q.bound || params.given()
 	c.retainParams(params)
 	return c, params, nil
 }

@@ -80,6 +80,7 @@ func (h *handlers) cancelTicket(ctx context.Context, info *flight.FlightInfo) (s
 			continue
 		}
 		found = h.srv.tickets.drop(id) || found
+		defer h.closeCancelled(id)
 		sess, x := h.srv.sessions.findExecution(id)
 		if x == nil {
 			continue

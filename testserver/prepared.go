@@ -25,6 +25,7 @@ type prepared struct {
 	mu     sync.Mutex
 	params []arrow.RecordBatch // bound, owned
 	closed bool                // by ClosesFailed
+	ticket string              // the last that was made for it, with CancelCloses
 }
 
 // bind replaces the parameters; it takes them over.
@@ -59,7 +60,7 @@ func (s *session) findPrepared(handle []byte) (*prepared, error) {
 	if p := s.mu.prepared[string(handle)]; p != nil {
 		return p, nil
 	}
-	return nil, status.Error(codes.InvalidArgument, "unknown prepared statement")
+	return nil, status.Error(s.srv.profile.unknownPrepared(), "unknown prepared statement")
 }
 
 // addPrepared keeps a statement and returns its handle.
@@ -164,7 +165,7 @@ func (h *handlers) ClosePreparedStatement(ctx context.Context, r flightsql.Actio
 	}
 	p, err := sess.findPrepared([]byte(handle))
 	if err != nil {
-		return err
+		return h.srv.profile.closeUnknown(err)
 	}
 	if sess.removePrepared(handle) {
 		p.bind(nil)
@@ -233,7 +234,7 @@ func (h *handlers) GetFlightInfoPreparedStatement(ctx context.Context, q flights
 		}
 		return h.info(d, rows, d.Cmd), nil // DoGetPreparedStatement redeems it
 	}
-	return h.planQuery(ctx, st, h.takeParams(p), d)
+	return h.planPrepared(ctx, p, st, d)
 }
 
 func (h *handlers) GetSchemaPreparedStatement(ctx context.Context, q flightsql.PreparedStatementQuery, _ *flight.FlightDescriptor) (*flight.SchemaResult, error) {

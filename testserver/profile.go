@@ -148,6 +148,8 @@ type Profile struct {
 	BoundUpdates bool
 	// ClosesFailed has a prepared update that has failed refuse whatever it is to execute after that.
 	ClosesFailed bool
+	// CancelCloses has a cancel of a prepared query close the statement, whose handle is NOT_FOUND from then on.
+	CancelCloses bool
 
 	// MaxRequest is the limit of one request message in bytes, default 4 MiB.
 	// TooLargeCode answers a larger one, default ResourceExhausted.
