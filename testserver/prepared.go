@@ -145,7 +145,7 @@ func (h *handlers) describePrepared(ctx context.Context, c *call, p *prepared) e
 	if h.srv.profile.NullParams && !typesKnown(p.desc.Params) {
 		p.desc.Params = textParams(sqltext.CountParams(p.sql))
 	}
-	p.desc.Params = h.srv.profile.paramsNamed(p.sql, p.desc.Params)
+	h.nameParams(ctx, c, p)
 	return nil
 }
 
@@ -254,7 +254,7 @@ func (h *handlers) DoGetPreparedStatement(ctx context.Context, q flightsql.Prepa
 	st := Statement{SQL: p.sql, Kind: KindQuery, Tx: p.tx}
 	if p.isCommand {
 		st.Kind = KindUpdate
-		n, err := h.update(ctx, st, h.takeParams(p))
+		n, err := h.updateWith(ctx, st, h.takeParams(p), h.runAll)
 		return h.commandResult(ctx, n, err)
 	}
 	return h.stream(ctx, c, &ticket{sess: c.sess, stmt: st, bind: h.takeParams(p)})

@@ -1,10 +1,36 @@
 package testserver
 
 import (
+	"context"
 	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/flightpool/flightpool/testserver/engine"
 )
+
+// updateRunner runs a statement with all rows of its parameters.
+type updateRunner func(ctx context.Context, db engine.Session, sql string, params []arrow.RecordBatch) (int64, error)
+
+// runAll runs the statement itself, as one that is asked for its rows is (DoGet).
+func (h *handlers) runAll(ctx context.Context, db engine.Session, sql string, params []arrow.RecordBatch) (int64, error) {
+	if len(params) == 0 {
+		return db.Update(ctx, sql, nil)
+	}
+	var sum int64
+	for _, p := range params {
+		n, err := db.Update(ctx, sql, p)
+		if err != nil {
+			return 0, err
+		}
+		if n < 0 || sum < 0 {
+			sum = -1
+		} else {
+			sum += n
+		}
+	}
+	return sum, nil
+}
 
 // turnsOf are the parameters of a change as they are run in turns of the session: all at once, or, with
 // RowByRow, one row after the other. owned are all batches that are released with them.

@@ -1,6 +1,8 @@
 package testserver
 
 import (
+	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -45,6 +47,8 @@ func kindOfText(parts []string) textKind {
 		}
 		verb := strings.ToUpper(toks[0])
 		switch {
+		case verb == "SHOW" && len(toks) > 1 && strings.EqualFold(toks[1], "DATABASES"): // the parser does not count it among those with rows
+			kind = max(kind, textCommand)
 		case slices.Contains(queryVerbs, verb):
 			kind = max(kind, textQuery)
 		case slices.Contains(commandVerbs, verb):
@@ -102,15 +106,38 @@ func textParams(n int) *arrow.Schema {
 	return arrow.NewSchema(fields, nil)
 }
 
-// paramsNamed are the parameters of a text as it is told of them: see AppendTo.
-func (p *Profile) paramsNamed(sql string, params *arrow.Schema) *arrow.Schema {
-	into, ok := insertionOf(sql)
-	if !ok || p.AppendTo == "" || !typesKnown(params) || len(into.columns) != params.NumFields() {
-		return params
+// nameParams gives the parameters of an INSERT that names its columns the names that these have in the table, whatever the
+// case in which it writes them: see AppendTo.
+func (h *handlers) nameParams(ctx context.Context, c *call, p *prepared) {
+	into, ok := insertionOf(p.sql)
+	home := h.srv.profile.AppendTo
+	if !ok || home == "" || !typesKnown(p.desc.Params) || len(into.columns) != p.desc.Params.NumFields() {
+		return
 	}
-	fields := slices.Clone(params.Fields())
-	for i, name := range into.columns {
+	catalog, table := home, into.table[0]
+	if len(into.table) > 1 {
+		catalog, table = into.table[0], into.table[1]
+	}
+	columns := into.columns
+	if d, err := h.describe(ctx, c, fmt.Sprintf("SELECT * FROM %q.%q", catalog, table), p.tx); err == nil {
+		columns = namesIn(d.Rows, columns)
+	}
+	fields := slices.Clone(p.desc.Params.Fields())
+	for i, name := range columns {
 		fields[i].Name = name
 	}
-	return arrow.NewSchema(fields, nil)
+	p.desc.Params = arrow.NewSchema(fields, nil)
+}
+
+// namesIn are the names of a table's columns as the table has them.
+func namesIn(table *arrow.Schema, columns []string) []string {
+	names := slices.Clone(columns)
+	for i, name := range columns {
+		for _, f := range table.Fields() {
+			if strings.EqualFold(f.Name, name) {
+				names[i] = f.Name
+			}
+		}
+	}
+	return names
 }

@@ -44,6 +44,11 @@ func (h *handlers) commandResult(ctx context.Context, n int64, err error) (*arro
 
 // update runs a statement once for each row of params, which it owns.
 func (h *handlers) update(ctx context.Context, st Statement, params []arrow.RecordBatch) (int64, error) {
+	return h.updateWith(ctx, st, params, h.updateAll)
+}
+
+// updateWith is update by run.
+func (h *handlers) updateWith(ctx context.Context, st Statement, params []arrow.RecordBatch, run updateRunner) (int64, error) {
 	c := callOf(ctx)
 	if err := h.srv.profile.checkText(st.SQL); err != nil {
 		releaseAll(params)
@@ -58,7 +63,7 @@ func (h *handlers) update(ctx context.Context, st Statement, params []arrow.Reco
 	works, counts := make([]engineWork, len(turns)), make(chan int64, len(turns))
 	for i, part := range turns {
 		works[i] = func(ctx context.Context, db engine.Session) error {
-			n, err := h.updateAll(ctx, db, st.SQL, part)
+			n, err := run(ctx, db, st.SQL, part)
 			c.sess.clearSchemaCache(st.SQL)
 			if err == nil {
 				counts <- n
@@ -81,25 +86,10 @@ func (h *handlers) update(ctx context.Context, st Statement, params []arrow.Reco
 }
 
 func (h *handlers) updateAll(ctx context.Context, db engine.Session, sql string, params []arrow.RecordBatch) (int64, error) {
-	if len(params) == 0 {
-		return db.Update(ctx, sql, nil)
-	}
-	if into, ok := insertionOf(sql); ok && h.srv.profile.AppendTo != "" {
+	if into, ok := insertionOf(sql); ok && len(params) > 0 && h.srv.profile.AppendTo != "" {
 		return h.appendRows(ctx, db, into, params)
 	}
-	var sum int64
-	for _, p := range params {
-		n, err := db.Update(ctx, sql, p)
-		if err != nil {
-			return 0, err
-		}
-		if n < 0 || sum < 0 {
-			sum = -1
-		} else {
-			sum += n
-		}
-	}
-	return sum, nil
+	return h.runAll(ctx, db, sql, params)
 }
 
 func (h *handlers) DoPutCommandStatementIngest(ctx context.Context, r flightsql.StatementIngest, rows flight.MessageReader) (int64, error) {

@@ -2,6 +2,8 @@ package script
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 )
@@ -90,10 +92,10 @@ func (t *table) typedValues(values []any) ([]any, error) {
 	return row, nil
 }
 
-// column finds a column by its name.
+// column finds a column by its name, in whatever case.
 func (t *table) column(name string) (int, error) {
-	if i := t.columns.FieldIndices(name); len(i) > 0 {
-		return i[0], nil
+	if i := slices.IndexFunc(t.columns.Fields(), func(f arrow.Field) bool { return strings.EqualFold(f.Name, name) }); i >= 0 {
+		return i, nil
 	}
 	return -1, catalogError("catalog error: table %s has no column %s", t.name, name)
 }
