@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -9,6 +10,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/eof"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 	"github.com/flightpool/flightpool/rowscan"
 )
 
@@ -19,6 +22,19 @@ func resultWithoutRows(u UpdateResult) *QueryResult {
 	r.mu.ended = true
 	return r
 }
+
+// firstBatch reads the first batch of a result. Where the server has taken a read for a command, and tells how many rows it
+// has changed, nobody gets the rows: SwanLake drops those of a text that it prepares, unless the parser in front of its
+// database knows that it has any, and of SHOW DATABASES.
+func (c *call) firstBatch(stream backend.Stream) (arrow.RecordBatch, error) {
+	first, err := stream.Next()
+	if _, counted := stream.RowsAffected(); counted && eof.Reached(err) && stream.Schema().NumFields() == 0 && c.script.ReadOnly() && c.script.Rows() == sqlscan.RowsSome {
+		return nil, &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultUnsupported, Err: errRowsDropped}
+	}
+	return first, err
+}
+
+var errRowsDropped = errors.New("the server has taken the text for a command and dropped its rows: write it otherwise, or, where it has parameters, these into the text")
 
 // errTwoReaders ends a result: one stream is read by one goroutine at a time.
 var errTwoReaders = fmt.Errorf("%w: two goroutines read one result", backend.ErrBusy)

@@ -240,7 +240,7 @@ func (s *SessionHandle) openResult(c *call, open func(ctx context.Context) (back
 				stream.Close()
 			}
 		}()
-		first, err := stream.Next()
+		first, err := c.firstBatch(stream)
 		if err != nil && !eof.Reached(err) {
 			return openedStream{}, err
 		}
