@@ -92,17 +92,24 @@ func (c *call) requireHeededParams(script sqlscan.Script, params parameters) {
 	}
 	next := c.beforeSend
 	c.beforeSend = func(ctx context.Context) error {
-		how, err := c.s.learnPreparing(ctx)
+		stores, err := c.s.storesParams(ctx)
 		if err != nil {
 			return err
 		}
-		if tx := c.s.txState(); how == runsToPrepare || how == preparingUnknown && (tx.phase == txNone || isCounted(tx.id)) {
+		if stores {
 			e := usageError(errors.New(why))
 			e.Fault = backend.FaultUnsupported
 			return e
 		}
 		return next(ctx)
 	}
+}
+
+// storesParams reports whether the server is such a one, or may be.
+func (s *SessionHandle) storesParams(ctx context.Context) (bool, error) {
+	how, err := s.learnPreparing(ctx)
+	tx := s.txState()
+	return how == runsToPrepare || how == preparingUnknown && (tx.phase == txNone || isCounted(tx.id)), err
 }
 
 // isCounted reports whether a transaction's id is a small number of eight bytes.

@@ -20,6 +20,9 @@ import (
 // updatePrepared runs a prepared change, and mends what a bulk load does beside it: after a
 // panic of an interceptor or driver too, whose caller may go on.
 func (s *SessionHandle) updatePrepared(ctx context.Context, c *call, stmt backend.Prepared, params arrow.RecordBatch) (int64, error) {
+	if err := s.requireStored(ctx, c, stmt, params); err != nil {
+		return 0, err
+	}
 	if err := s.prepareWitness(ctx, c); err != nil {
 		return 0, err
 	}

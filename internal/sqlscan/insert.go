@@ -26,7 +26,23 @@ func insertsParams(toks []token) bool {
 			at++
 		}
 	}
-	return params > 0
+	return params > 0 && (at >= len(toks) || toks[at].is("ON")) // else a UNION or LIMIT
+}
+
+// columnList is the columns that an INSERT names behind its table, which begins at the token, without quotes; nil where there are none.
+func columnList(toks []token, at int, sql string) (columns []string) {
+	at = nameEnd(toks, at) + 1
+	if at >= len(toks) || !toks[at].isPunct("(") {
+		return nil
+	}
+	end := closingParen(toks, at+1)
+	for at++; at < end; at += 2 {
+		if !toks[at].isName() || at+1 < end && !toks[at+1].isPunct(",") {
+			return nil
+		}
+		columns = append(columns, unquote(sql[toks[at].start:toks[at].end]))
+	}
+	return columns
 }
 
 // paramsIn is the number of the last parameter in a list of these alone, of which so many stand before. It is 0 for others.

@@ -58,6 +58,9 @@ type Statement struct {
 	// InsertInto is the target of an INSERT as written, empty otherwise.
 	InsertInto string
 
+	// InsertColumns are the columns that an INSERT names, without quotes; nil where it names none.
+	InsertColumns []string
+
 	// ComputesRows says of an INSERT that its rows are not its parameters alone, in their order.
 	ComputesRows bool
 }

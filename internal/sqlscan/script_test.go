@@ -241,8 +241,24 @@ func TestAnInsertOfItsParametersIsTold(t *testing.T) {
 		"INSERT INTO t (a, b) VALUES ($2, $1)", "INSERT INTO t (a, b) VALUES (?, 'x'), (?, 'y')", "INSERT INTO t VALUES (?::INT + 1)", "INSERT INTO t VALUES (?, now())",
 		"INSERT INTO t VALUES (CAST(? + 1 AS INT))", "INSERT INTO t VALUES (CAST(? AS INT) + 1)", "INSERT INTO t VALUES ((SELECT a FROM u WHERE b = ?))", "INSERT INTO t WITH a AS (SELECT ?) SELECT * FROM a",
 		"INSERT INTO t DEFAULT VALUES", "INSERT INTO t VALUES", "INSERT INTO t VALUES (", "INSERT INTO t VALUES (?::INT || 'x')", "INSERT INTO t VALUES ($1, $1)",
+		"INSERT INTO t VALUES (?) UNION ALL SELECT 5", "INSERT INTO t VALUES (?) EXCEPT SELECT a FROM t", "INSERT INTO t VALUES (?), (?) LIMIT 1", "INSERT INTO t VALUES (?), (?) ORDER BY 1 OFFSET 1",
 	} {
 		require.True(t, Parse(sql).Statements[0].ComputesRows, sql)
+	}
+}
+
+func TestTheColumnsOfAnInsertAreThoseThatItNames(t *testing.T) {
+	for sql, want := range map[string][]string{
+		"INSERT INTO t (ID, Name) VALUES (?, ?)":                     {"ID", "Name"},
+		`insert or replace into c."s.x".t("a ""b""", b) select ?, ?`: {`a "b"`, "b"},
+		"INSERT INTO t VALUES (?)":                                   nil,
+		"INSERT INTO t (SELECT ?)":                                   nil,
+		"INSERT INTO t (a, 1) VALUES (?, ?)":                         nil,
+		"INSERT INTO t () VALUES ()":                                 nil,
+		"INSERT INTO t":                                              nil,
+		"UPDATE t SET a = ?":                                         nil,
+	} {
+		require.Equal(t, want, Parse(sql).Statements[0].InsertColumns, sql)
 	}
 }
 

@@ -138,7 +138,7 @@ func refineReturning(st *Statement, toks []token, sql string) {
 		st.Rows = RowsSome
 	case st.Verb == "INSERT":
 		if at := indexOutsideParens(toks, "INTO"); at >= 0 {
-			st.InsertInto, st.ComputesRows = nameAt(toks, at+1, sql), !insertsParams(toks)
+			st.InsertInto, st.InsertColumns, st.ComputesRows = nameAt(toks, at+1, sql), columnList(toks, at+1, sql), !insertsParams(toks)
 		}
 	}
 }
