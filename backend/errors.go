@@ -96,7 +96,8 @@ type Error struct {
 	// have stored some of it before it refused the rest; or that it was a change with rows, such
 	// as INSERT … RETURNING, and that the server failed when it gave them, or did not know
 	// them any more: what they tell of may be stored; or that it was a change without any, sent as a
-	// query, which some servers execute before they refuse it for that, or execute twice.
+	// query, which some servers execute before they refuse it for that, or execute twice; or that it was an
+	// INSERT with parameters on a server that tries one that fails once more (SwanLake).
 	Partial bool
 
 	// Read says that the statement only reads, that no batch of its result

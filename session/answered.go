@@ -86,12 +86,19 @@ func (c *call) mayBePartlyStored(e *backend.Error) bool {
 	}
 	switch e.Fault {
 	case backend.FaultStatement:
-		return !c.failedWhole(e)
+		return !c.failedWhole(e) || c.mayBeTriedAgain(e)
 	case backend.FaultAuth, backend.FaultUnsupported, backend.FaultLimit:
 		return !e.Unsent && c.stepBegun.Load() && c.mayBeHalfDone(e)
 	default:
 		return false
 	}
+}
+
+// mayBeTriedAgain reports whether the server may have made an INSERT at a second attempt, when it had failed with e at the
+// first. SwanLake, which counts its handles, loads its parameters by DuckDB's appender, which flushes what it has once more
+// as it is destroyed: after a conflict, or a failure of the storage, that may succeed.
+func (c *call) mayBeTriedAgain(e *backend.Error) bool {
+	return c.loadsInBulk.Load() && e.Stage > backend.StagePrepare && (backend.IsConflict(e) || meaningOf(effect.Statement, e) == effect.NotKnown)
 }
 
 // notBegun is the failure of a call in which a transaction was to begin. One that

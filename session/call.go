@@ -65,9 +65,10 @@ type call struct {
 	// hasParams says that it has parameters. insert is what it may do to the session,
 	// once the step has begun. Both are of interest since some servers load an INSERT
 	// with parameters in bulk, and leave the session elsewhere: see beforeInsert.
-	hasParams bool
-	insert    *insertion
-	query     *PreparedQuery // of which it is an execution, or nil
+	hasParams   bool
+	insert      *insertion
+	query       *PreparedQuery // of which it is an execution, or nil
+	loadsInBulk atomic.Bool    // it may be an INSERT of which that holds: see mayBeTriedAgain
 
 	// beforeSend is run before the step, in its place: what must hold before anything of
 	// the call is sent. An error of it ends the call with nothing of the step sent. It

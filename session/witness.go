@@ -26,6 +26,7 @@ func (s *SessionHandle) updatePrepared(ctx context.Context, c *call, stmt backen
 	if err := s.prepareWitness(ctx, c); err != nil {
 		return 0, err
 	}
+	c.loadsInBulk.Store(c.script.Statements[0].InsertInto != "" && params != nil && isCounted(backend.TxID(handleOf(stmt))))
 	returned := false
 	defer func() {
 		if !returned {
