@@ -67,8 +67,8 @@ type call struct {
 	// with parameters in bulk, and leave the session elsewhere: see beforeInsert.
 	hasParams   bool
 	insert      *insertion
-	query       *PreparedQuery // of which it is an execution, or nil
 	loadsInBulk atomic.Bool    // it may be an INSERT of which that holds: see mayBeTriedAgain
+	query       *PreparedQuery // of which it is an execution, or nil
 
 	// beforeSend is run before the step, in its place: what must hold before anything of
 	// the call is sent. An error of it ends the call with nothing of the step sent. It

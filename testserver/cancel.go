@@ -39,10 +39,13 @@ func (h *handlers) customCancel(ctx context.Context, _ *flight.Action, stream fl
 func (h *handlers) cancel(ctx context.Context, info *flight.FlightInfo) (answer flight.CancelStatus, err error) {
 	c := callOf(ctx)
 	var stopped int
-	if h.srv.profile.SessionWideCancel {
+	switch {
+	case h.srv.profile.SessionWideCancel && info.GetFlightDescriptor().GetType() == flight.DescriptorUNKNOWN:
+		err = status.Error(codes.InvalidArgument, "Client sent UNKNOWN descriptor type")
+	case h.srv.profile.SessionWideCancel:
 		answer = flight.CancelStatusCancelled
 		stopped, err = h.cancelSession(c)
-	} else {
+	default:
 		stopped, answer, err = h.cancelTicket(ctx, info)
 	}
 	h.recordCancel(c, stopped, answer.String(), err)

@@ -59,7 +59,8 @@ type Profile struct {
 	RowByRow bool
 	// SessionWideCancel makes the cancel actions stop whatever the session
 	// of the caller runs now, whichever FlightInfo they name; an idle session
-	// answers INVALID_ARGUMENT. Otherwise they stop what they name, and an
+	// answers INVALID_ARGUMENT, and so does a FlightInfo without a descriptor, which
+	// Arrow's library for C++ cannot decode. Otherwise they stop what they name, and an
 	// unknown name is NOT_FOUND.
 	SessionWideCancel bool
 	// MaxStatements is how many queries and updates the server runs at a time; zero is no bound. The others wait

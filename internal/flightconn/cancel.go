@@ -12,6 +12,7 @@ import (
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/internal/effect"
@@ -34,7 +35,7 @@ var (
 )
 
 // CancelSteps is part of backend.Conn. A statement that has no FlightInfo yet,
-// or is an update, is named by an empty one: servers that stop whatever the
+// or is an update, is named by unnamed: servers that stop whatever the
 // session runs do not look at it, the others do not find it.
 //
 // The standard action comes first, then its predecessor, which is all that some
@@ -56,7 +57,7 @@ func (c *Conn) CancelSteps(op *backend.Operation) []cancel.Step {
 		steps = append(steps, cancel.Step{Name: name, Timeout: cancelStepTimeout, Do: func(ctx context.Context) (cancel.Outcome, error) {
 			info, ok := op.Name().(*Info)
 			if !ok {
-				info = &Info{}
+				info = unnamed
 			}
 			return c.requestCancel(ctx, l, info, do)
 		}})
@@ -75,6 +76,11 @@ func (c *Conn) CancelSteps(op *backend.Operation) []cancel.Step {
 	}
 	return steps
 }
+
+// unnamed is the FlightInfo of a statement that has none. It has a descriptor, of an empty command: Arrow's libraries for
+// C++ and Java cannot decode one without ("Client sent UNKNOWN descriptor type"), and refuse the request before the server
+// that is made with them, such as GizmoSQL, has seen it.
+var unnamed = &Info{encoded: submessage(fieldInfoDescriptor, protowire.AppendVarint(protowire.AppendTag(nil, fieldDescriptorType, protowire.VarintType), uint64(pb.FlightDescriptor_CMD)))}
 
 // StatementOrder is part of backend.ConcurrentQuerier. All connections of the
 // endpoint share what one of them has found out.

@@ -75,6 +75,36 @@ func TestCancelGoesOverAnotherTransportWithTheSameIdentity(t *testing.T) {
 	})
 }
 
+// Arrow's libraries for C++ and Java refuse a FlightInfo whose descriptor is of no type before the server sees the request.
+func TestACancelOfAStatementWithoutANameCanBeDecodedEverywhere(t *testing.T) {
+	asked := map[string]pb.FlightDescriptor_DescriptorType{}
+	f := &fake{action: func(a *pb.Action, _ pb.FlightService_DoActionServer) error {
+		var info pb.FlightInfo
+		switch a.GetType() {
+		case "CancelFlightInfo":
+			var req pb.CancelFlightInfoRequest
+			if err := unmarshal(a.GetBody(), &req); err != nil {
+				return err
+			}
+			info.FlightDescriptor = req.GetInfo().GetFlightDescriptor()
+		case "CancelQuery":
+			var req pb.ActionCancelQueryRequest //nolint:staticcheck // deprecated, but all that some servers have
+			if err := unpack(a.GetBody(), &req); err != nil {
+				return err
+			}
+			if err := unmarshal(req.GetInfo(), &info); err != nil {
+				return err
+			}
+		}
+		asked[a.GetType()] = info.GetFlightDescriptor().GetType()
+		return status.Error(codes.InvalidArgument, "No active SQL statement to cancel.")
+	}}
+	inBubble(t, f, func(b *bubble) {
+		require.Equal(b, map[string]cancel.Outcome{"CancelFlightInfo": cancel.Failed, "CancelQuery": cancel.Failed}, do(b.Context(), b.open(), &backend.Operation{}))
+		require.Equal(b, map[string]pb.FlightDescriptor_DescriptorType{"CancelFlightInfo": pb.FlightDescriptor_CMD, "CancelQuery": pb.FlightDescriptor_CMD}, asked)
+	})
+}
+
 func TestTheAnswerToACancelBecomesItsOutcome(t *testing.T) {
 	for answer, want := range map[pb.CancelStatus]cancel.Outcome{
 		pb.CancelStatus_CANCEL_STATUS_CANCELLED:       cancel.Confirmed,

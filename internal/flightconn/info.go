@@ -42,7 +42,9 @@ const maxKeptLocations = 256
 // Numbers of fields in Flight's messages.
 const (
 	fieldInfoSchema         = 1 // of FlightInfo
+	fieldInfoDescriptor     = 2
 	fieldInfoEndpoint       = 3
+	fieldDescriptorType     = 1 // of FlightDescriptor
 	fieldEndpointTicket     = 1 // of FlightEndpoint
 	fieldEndpointLocation   = 2
 	fieldEndpointExpiration = 3
