@@ -108,9 +108,10 @@ var lackTexts = []string{"Unknown action type", "Error while planning Flight SQL
 // they answer without one, such as SqlInfo, most answer still, so that nothing else shows it: sessions
 // that an operator has killed (GizmoSQL, StarRocks, Doris), that have ended otherwise (Doris; Arrow's
 // adapter for PostgreSQL, where a wrong statement is enough; servers made after DataFusion's example),
+// tokens that a server signed before it was started again behind a proxy (GizmoSQL, which makes another secret then),
 // and cookies of which the server knows nothing (those with the session middleware of Arrow C++ and Java).
 var goneTexts = map[codes.Code][]string{
-	codes.InvalidArgument:  {"session has been killed", "Invalid or expired arrow_flight_session_id cookie"},
+	codes.InvalidArgument:  {"session has been killed", "Token verification failed with error: ", "Invalid or expired arrow_flight_session_id cookie"},
 	codes.NotFound:         {"cannot find connect arrow context of the token", "Invalid arrow_flight_session_id cookie"},
 	codes.Internal:         {"UserSession expire after access", "Context handle not found: "},
 	codes.PermissionDenied: {"invalid Bearer token"},

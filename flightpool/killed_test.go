@@ -12,12 +12,14 @@ import (
 
 // Servers refuse everything in a session that was killed by a code by which they or others refuse a statement that is wrong,
 // and go on to describe themselves: GizmoSQL, StarRocks, Doris. Arrow's adapter for PostgreSQL ends one with each wrong statement.
+// So does GizmoSQL refuse a token of before its restart, which it has signed by another secret.
 func TestASessionThatWasKilledIsLentNoMore(t *testing.T) {
-	starRocks, doris, postgreSQL := testserver.GizmoSQL(), testserver.GizmoSQL(), testserver.GizmoSQL()
+	starRocks, doris, postgreSQL, restarted := testserver.GizmoSQL(), testserver.GizmoSQL(), testserver.GizmoSQL(), testserver.GizmoSQL()
+	restarted.KilledCode, restarted.KilledText = codes.InvalidArgument, "Token verification failed with error: failed to verify signature: VerifyFinal failed"
 	postgreSQL.KilledCode, postgreSQL.KilledText = codes.PermissionDenied, "invalid Bearer token"
 	starRocks.KilledCode, starRocks.KilledText = codes.NotFound, "cannot find connect arrow context of the token [t]"
 	doris.KilledCode, doris.KilledText = codes.Internal, "get flight info statement failed, IllegalArgumentException: UserSession expire after access, try reconnect"
-	for _, profile := range []testserver.Profile{testserver.GizmoSQL(), starRocks, doris, postgreSQL} {
+	for _, profile := range []testserver.Profile{testserver.GizmoSQL(), starRocks, doris, postgreSQL, restarted} {
 		testKilledSessions(t, profile)
 	}
 }
