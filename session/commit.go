@@ -54,6 +54,7 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 	case codes.Aborted, codes.AlreadyExists, codes.Internal, codes.Unknown, codes.Canceled, codes.DeadlineExceeded: // an engine's, by its words
 		tx.hasChanged = false // a refused COMMIT ends a transaction, too, and has said what that means
 	default: // it may be a proxy's, and no engine has seen the COMMIT
+		tx.hasChanged = tx.hasChanged && !effect.CommitFailed(err)
 	}
 	rollback := s.rollBack(ctx, tx)
 	left = left || s.txState().leftByServer != nil || rollback != nil && s.mayHaveStored(tx) // nobody has said that it was not left

@@ -482,6 +482,32 @@ func TestWhatAnInternalAnswerToACommitMeans(t *testing.T) {
 	}
 }
 
+// GizmoSQL has the status of a wrong statement for what DuckDB refuses at a COMMIT, with which it ends the transaction. Of other
+// words, or where its own database has not answered, it is not known what they come behind.
+func TestACommitThatDuckDBHasRolledBackIsKnownToHaveStoredNothing(t *testing.T) {
+	for text, want := range map[string]error{
+		"TransactionContext Error: Failed to commit: PRIMARY KEY or UNIQUE constraint violation: duplicate key \"1\"":     backend.ErrTxAborted,
+		"TransactionContext Error: cannot commit - no transaction is active":                                              backend.ErrCommitUnknown,
+		"TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction: server closed the connection": backend.ErrCommitUnknown,
+		"no route": backend.ErrCommitUnknown,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			refused := func(text string) error {
+				return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.InvalidArgument, text)}
+			}
+			none := refused("TransactionContext Error: cannot rollback - no transaction is active")
+			r := newRig(t, &fakeConn{forgives: true, failOnce: map[string][]error{"Commit": {refused(text)}, "Rollback": {none, none}}})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			_, err := r.handle.Update(t.Context(), "INSERT 1")
+			must(t, err)
+			err = r.handle.Commit(t.Context())
+			require.ErrorIs(t, err, want, text)
+			require.NotErrorIs(t, err, map[error]error{backend.ErrTxAborted: backend.ErrCommitUnknown, backend.ErrCommitUnknown: backend.ErrTxAborted}[want], text)
+			_ = r.handle.Close()
+		})
+	}
+}
+
 // A page of a proxy in place of the answer to a COMMIT is no word of the server's.
 func TestACommitThatAProxyAnswersIsUnknown(t *testing.T) {
 	for code, fault := range map[codes.Code]backend.Fault{codes.PermissionDenied: backend.FaultStatement, codes.Unimplemented: backend.FaultUnsupported, codes.Unknown: backend.FaultTransport, codes.Unauthenticated: backend.FaultAuth} {

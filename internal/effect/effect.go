@@ -74,6 +74,18 @@ func Of(change Change, err error) Meaning {
 	return NotKnown
 }
 
+// CommitFailed reports whether err says, in the words of DuckDB, that an engine has tried a COMMIT, and rolled back what it
+// could not store. The status does not matter: GizmoSQL gives that of a wrong statement.
+func CommitFailed(err error) bool {
+	var answer interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &answer) || IsPage(err) {
+		return false
+	}
+	text := strings.ToLower(answer.GRPCStatus().Message())
+	return strings.Contains(text, "transactioncontext error: failed to commit") &&
+		!slices.ContainsFunc(lossWords, func(word string) bool { return strings.Contains(text, word) })
+}
+
 // IsPage reports whether err is what our transport, or gRPC's, makes of a page of HTTP, whose
 // status gives the code: a proxy may have put it in place of the server's answer.
 func IsPage(err error) bool {
