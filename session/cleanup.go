@@ -251,7 +251,7 @@ func (s *SessionHandle) cleanSession() error {
 func (s *SessionHandle) mustReset(d sideEffects) bool {
 	switch s.policy.OnReturn.mode {
 	case resetAuto:
-		return len(d.effects) > 0 || len(d.refusedSettings) > 0 || len(d.options) > 0 || d.mayHaveMoved || d.mustLearnNamespace ||
+		return len(d.effects) > 0 || len(d.refusedSettings) > 0 || len(d.options) > 0 || d.mayHaveMoved || d.mustLearnNamespace || d.failedIngest ||
 			d.changedObjects && s.tempsAtStart() != noTemps
 	case resetSQL:
 		return s.wasUsed(d)

@@ -191,6 +191,7 @@ func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
 		s.mu.needsProbe = true
 	}
 	s.mu.sideEffects.add(c.script, e == nil, s.mu.tx.phase != txNone)
+	s.mu.sideEffects.failedIngest = s.mu.sideEffects.failedIngest || e != nil && c.op == opIngest && s.mu.tx.phase == txNone
 }
 
 // awaitStep runs a step of the call on the pool's context. It waits no longer than

@@ -110,6 +110,49 @@ func TestAFailingReaderOfRowsIsNotTheServer(t *testing.T) {
 	}
 }
 
+// refusingRows refuses an ingestion, and has the temporary tables of its session told.
+type refusingRows struct{ *stateConn }
+
+func (refusingRows) Ingest(context.Context, array.RecordReader, backend.IngestOptions, backend.Call) (int64, error) {
+	return 0, sqlError("a row is wrong")
+}
+
+// GizmoSQL collects the rows for a table that is there in a temporary table, which it keeps where they fail.
+func TestWhatAFailedIngestionLeavesIsNotLent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		temps int
+		fails error // of the look at them
+		left  string
+	}{
+		"its rows":             {temps: 1, left: "1 temporary objects are left"},
+		"nothing":              {},
+		"no catalogue to look": {fails: sqlError("no such function")},
+		"no answer":            {fails: transportError(), left: "connection reset"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStateConn()
+			c.temps = tc.temps
+			if tc.fails != nil {
+				c.fail = map[string]error{tempsQuery.sql: tc.fails}
+			}
+			r := stateRig(t, c)
+			r.handle.conn = refusingRows{c}
+			rows, err := array.NewRecordReader(int64Batch().Schema(), nil)
+			must(t, err)
+			_, err = r.handle.Ingest(t.Context(), "t", rows, backend.IngestOptions{})
+			require.ErrorContains(t, err, "a row is wrong", name)
+			err = r.handle.Close()
+			if tc.left == "" {
+				must(t, err)
+				r.reused()
+				return
+			}
+			require.ErrorContains(t, err, tc.left, name)
+			require.ErrorContains(t, r.discarded(), tc.left, name)
+		})
+	}
+}
+
 // blockingRows count what is done to them while Next is under way.
 type blockingRows struct {
 	array.RecordReader

@@ -22,6 +22,7 @@ type sideEffects struct {
 	unverifiedInsert   *insertion             // the one after which the namespace was not verified, although it is known from before
 	mustLearnNamespace bool                   // it is to be found out whether the server tells where a session is
 	used               bool                   // something other than a plain read was sent
+	failedIngest       bool                   // an ingestion outside of transactions has failed, whose rows may be in a temporary table of the server's own
 	changedObjects     bool                   // something was created, altered or dropped, which may be temporary
 }
 

@@ -52,10 +52,14 @@ func (s *SessionHandle) undoEffects(ctx context.Context, d sideEffects, tried ma
 			return err
 		}
 	}
-	if temps {
+	switch {
+	case temps:
 		return s.verifyTemps(ctx)
+	case d.failedIngest:
+		return s.verifyIngestion(ctx)
+	default:
+		return nil
 	}
-	return nil
 }
 
 // undoRefused puts settings back that a refused SET has changed all the same.
