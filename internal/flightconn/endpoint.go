@@ -112,7 +112,8 @@ type capabilities struct {
 	txIDs        atomic.Int32
 	txIDsCut     atomic.Bool // a caller has cut the question: the next Open asks it
 	order        backend.StatementOrder
-	handles      atomic.Int32 // see handlesUnknown
+	handles      atomic.Int32           // see handlesUnknown
+	database     atomic.Pointer[string] // by the SqlInfo of the server's version; nil: not asked yet
 }
 
 // Values of capabilities.txIDs: what the server does with the end of a

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -121,15 +122,41 @@ func (c *Conn) leaveEarlierTx(ctx context.Context) error {
 }
 
 // RepeatsQueries is part of backend.QueryRepeater. Nothing shows without an
-// effect that a server executes a query twice. One that does, and none that is
-// known not to, confirms the end of transactions that it does not know.
+// effect that a server executes a query twice. One that does either confirms the end of transactions
+// that it does not know, or is made after Arrow's example in C++ for SQLite (GizmoSQL with that backend), which takes the
+// first step of a query for the types of its columns, and begins again for its rows: by that step SQLite has made all of a change. Others
+// on SQLite, such as Arrow's example in Go, cannot be told from it.
 func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
 	if _, err := c.RejectsUnknownTx(ctx); err != nil {
 		return false, err
 	}
 	capabilities := &c.endpoint.capabilities
-	known := capabilities.txIDs.Load()
-	return known == txIDsIgnored || known == txIDsUnknown && !capabilities.transactions.isMissing(), nil
+	switch known := capabilities.txIDs.Load(); {
+	case known == txIDsChecked:
+		return c.runsOnSQLite(ctx)
+	case known == txIDsUnknown:
+		return !capabilities.transactions.isMissing(), nil
+	default:
+		return true, nil
+	}
+}
+
+// runsOnSQLite reports whether the server says that its database is SQLite, which it is asked until it has answered. One
+// that refuses to tell is not, but a proxy's page leaves it open.
+func (c *Conn) runsOnSQLite(ctx context.Context) (bool, error) {
+	database := &c.endpoint.capabilities.database
+	if database.Load() == nil {
+		version, err := c.sqlInfo(ctx, flightsql.SqlInfoFlightSqlServerVersion)
+		switch {
+		case err == nil:
+			database.Store(&version)
+		case backend.FaultIn(err).KeepsConn():
+			return effect.IsPage(err), nil
+		default:
+			return false, err
+		}
+	}
+	return strings.Contains(strings.ToLower(*database.Load()), "sqlite"), nil
 }
 
 // beginAndLearnTxIDs begins a transaction. If it is not known yet how the

@@ -3,6 +3,7 @@ package flightconn
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -93,30 +94,35 @@ func (c *Conn) claimTx(ctx context.Context, tx backend.TxID) error {
 // that does not tell has none. It makes a call of its own on the connection,
 // and any failure of that is a no as well.
 func (c *Conn) hasTransactions(ctx context.Context) bool {
-	stream, err := c.Metadata(ctx, backend.MetadataRequest{
-		Kind: backend.MetadataSQLInfo, Info: []uint32{uint32(flightsql.SqlInfoFlightSqlServerTransaction)},
-	}, backend.Call{})
+	value, _ := c.sqlInfo(ctx, flightsql.SqlInfoFlightSqlServerTransaction)
+	return value != "" && value != "0" && value != array.NullValueStr
+}
+
+// sqlInfo asks the server's SqlInfo for a value as text, empty where it does not tell. It
+// makes a call of its own on the connection.
+func (c *Conn) sqlInfo(ctx context.Context, code flightsql.SqlInfo) (value string, err error) {
+	stream, err := c.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataSQLInfo, Info: []uint32{uint32(code)}}, backend.Call{})
 	if err != nil {
-		return false
+		return "", err
 	}
 	defer stream.Close()
-	told := false
 	for {
 		batch, err := stream.Next()
+		if eof.Reached(err) {
+			return value, nil
+		}
 		if err != nil {
-			return told && eof.Reached(err)
+			return "", err
 		}
 		if batch.NumCols() < 2 {
-			return false // no SqlInfo
+			return "", nil // no SqlInfo
 		}
 		for row := range int(batch.NumRows()) {
 			ids, ok1 := batch.Column(0).(*array.Uint32)
 			values, ok2 := batch.Column(1).(*array.DenseUnion)
-			if !ok1 || !ok2 || ids.Value(row) != uint32(flightsql.SqlInfoFlightSqlServerTransaction) {
-				continue
+			if ok1 && ok2 && ids.Value(row) == uint32(code) {
+				value = strings.Clone(values.Field(values.ChildID(row)).ValueStr(int(values.ValueOffset(row)))) // the batch's memory is used again
 			}
-			value := values.Field(values.ChildID(row)).ValueStr(int(values.ValueOffset(row)))
-			told = value != "0" && value != array.NullValueStr
 		}
 	}
 }

@@ -174,6 +174,46 @@ func TestSessionsMayShareAnIDWhereTheServerSaysThatItHasTransactions(t *testing.
 	}
 }
 
+// Arrow's example in C++ for SQLite refuses ids of transactions that it does not know, and executes a query twice all the same.
+func TestAServerOnSQLiteMayExecuteAQueryTwice(t *testing.T) {
+	for version, want := range map[string]bool{"sqlite 3": true, "SQLite 3.50": true, "duckdb v1.5.5": false, "": false} {
+		info := sqlInfoBatch(uint32(flightsql.SqlInfoFlightSqlServerVersion), version)
+		asked := 0
+		ts := &txServer{}
+		f := &fake{action: ts.action}
+		f.info = func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+			return answer(info.Schema(), "0"), nil
+		}
+		f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+			asked++
+			w := flight.NewRecordWriter(s, ipc.WithSchema(info.Schema()))
+			return errors.Join(w.Write(info), w.Close())
+		}
+		inBubble(t, f, func(b *bubble) {
+			for range 2 {
+				repeats, err := b.open().RepeatsQueries(b.Context())
+				require.NoError(b, err)
+				require.Equal(b, want, repeats, version)
+			}
+			require.Equal(b, 1, asked, "once for the endpoint")
+		})
+		info.Release()
+	}
+}
+
+// sqlInfoBatch is SqlInfo's answer of one value, none where it is empty.
+func sqlInfoBatch(code uint32, value string) arrow.RecordBatch {
+	build := array.NewRecordBuilder(memory.DefaultAllocator, schema_ref.SqlInfo)
+	defer build.Release()
+	if value != "" {
+		build.Field(0).(*array.Uint32Builder).Append(code)
+		union := build.Field(1).(*array.DenseUnionBuilder)
+		union.Append(0) // string_value
+		union.Child(0).(*array.StringBuilder).Append(value)
+	}
+	return build.NewRecordBatch()
+}
+
 func only32(v uint32) arrow.RecordBatch {
 	schema := arrow.NewSchema([]arrow.Field{{Name: "info_name", Type: arrow.PrimitiveTypes.Uint32}}, nil)
 	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
