@@ -22,6 +22,7 @@ func TestAChangeWhoseRowsAreLostIsNotTakenForRefused(t *testing.T) {
 		inBubble(t, profile, Config{MaxSize: 1}, func(r *rig) {
 			_, err := r.pool.Update(r.Context(), "CREATE TABLE t (k BIGINT)")
 			require.NoError(r, err)
+			require.NoError(r, drained(r.pool.Query(r.Context(), "INSERT INTO t VALUES (0) RETURNING k"))) // the server is asked what it runs on
 			r.srv.Faults().Set(fault)
 			sql := "INSERT INTO t VALUES (1) RETURNING k"
 			if name == "cut" {
@@ -36,7 +37,7 @@ func TestAChangeWhoseRowsAreLostIsNotTakenForRefused(t *testing.T) {
 			require.False(r, SafeToRetry(err), name)
 			n, err := CollectOneRow[int64](r.pool.Query(r.Context(), "SELECT count(*) FROM t"))
 			require.NoError(r, err)
-			require.NotZero(r, n)
+			require.Greater(r, n, int64(1))
 		})
 	}
 }
