@@ -458,6 +458,8 @@ func TestWhatBorrowersAreToldIsSo(t *testing.T) {
 		runPrograms(t, seed)
 		return
 	}
+	const begunBehindItsCaller = 11538341176150189478 // a BEGIN that had waited for a rollback, under which the connection was closed
+	t.Run("seed", func(t *testing.T) { runPrograms(t, begunBehindItsCaller) })
 	worlds := 0
 	for began := time.Now(); time.Since(began) < limit && !t.Failed(); worlds++ {
 		seed := rand.Uint64()

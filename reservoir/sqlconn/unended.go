@@ -99,7 +99,7 @@ func (l *borrowedConn) endUnended(ctx context.Context, own *borrowedTx) error {
 		return err
 	}
 	l.unended.Store(noUnended)
-	return nil
+	return ctx.Err() // the caller may have left meanwhile: nothing of the call is to be begun then
 }
 
 // afterUnended runs a call of a borrower's once no transaction can be open that is over.
