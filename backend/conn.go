@@ -41,7 +41,8 @@ type Conn interface {
 	Prepare(ctx context.Context, sql string, call Call) (Prepared, error)
 
 	// Ingest loads rows in bulk and returns how many were stored, or -1. It
-	// does not release rows. They have a batch, if only one without rows.
+	// does not release rows. They have a batch, if only one without rows. Where
+	// they fail with an error that has a method CallerLeft, nobody waits for it.
 	Ingest(ctx context.Context, rows array.RecordReader, opts IngestOptions, call Call) (int64, error)
 
 	// Metadata runs one catalogue call.

@@ -107,6 +107,17 @@ type callerRows struct {
 
 var errRows = errors.New("the reader of the rows has failed")
 
+// errRowsLeft is that of rows that have ended since their caller has left. A backend that has to wait for its server then
+// keeps nobody.
+var errRowsLeft = &rowsLeftError{errRows}
+
+type rowsLeftError struct{ error }
+
+func (e *rowsLeftError) Unwrap() error { return e.error }
+
+// CallerLeft tells backends so.
+func (*rowsLeftError) CallerLeft() {}
+
 // Next is part of array.RecordReader. A driver may not ask for the error.
 func (r *callerRows) Next() bool {
 	if r.empty != nil || r.callerLeft() {
@@ -165,6 +176,9 @@ func (r *callerRows) Err() error {
 			return nil
 		}
 		r.failure.Store(&err)
+	}
+	if r.left.Load() {
+		return errRowsLeft
 	}
 	return errRows
 }

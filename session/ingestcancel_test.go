@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,6 +114,7 @@ func TestAnIngestionIsEndedWithItsContext(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			require.Equal(t, tc.whole, conn.ended == nil, name)
+			require.Equal(t, !tc.whole, errors.As(conn.ended, new(interface{ CallerLeft() })), "%s: nobody waits", name)
 			require.Empty(t, r.chains(), "%s: it has ended", name)
 			require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrTxAborted, name)
 			must(t, r.handle.Close())

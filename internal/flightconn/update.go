@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
@@ -93,7 +94,13 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource, must mustRead
 		}
 		if message, err = messages(); err != nil {
 			if must == readsEnd {
-				r.spoil(stream, schema, received)
+				r.spoil(err, func() error { return r.sendPut(stream, &putMessage{header: schema}) }, func() error {
+					if received == nil {
+						return new(putAnswers).receive(stream)
+					}
+					<-received.Done
+					return nil
+				})
 			}
 			return putAnswers{}, err
 		}
@@ -119,24 +126,28 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource, must mustRead
 	return answers, err
 }
 
-// spoil has the server fail what it has been sent, where the rest of it fails here: by a schema in the place of a batch, which it
-// refuses. Those of Arrow's C++ library cannot tell a stream that is cut from one that has ended, and would store what came
-// before as all there is. What the server answers says no more than that it has ended.
-func (r *rpcCall) spoil(stream pb.FlightService_DoPutClient, schema []byte, received *callback.Call[struct{}]) {
+// spoil has the server fail what it has been sent, where the rest of it fails here in cause: by a schema in the place of a
+// batch, which it refuses. Those of Arrow's C++ library cannot tell a stream that is cut from one that has ended, and would store
+// what came before as all there is. What the server answers says no more than that it has ended. Where nobody waits for the call,
+// it has until the end of that.
+func (r *rpcCall) spoil(cause error, sendSchema, receive func() error) {
 	refused := callback.Go(callback.NoValue(func() error { // the end of the call ends it
-		if err := r.sendPut(stream, &putMessage{header: schema}); err != nil {
+		if err := sendSchema(); err != nil {
 			return err
 		}
-		if received == nil {
-			return new(putAnswers).receive(stream)
-		}
-		<-received.Done
-		return nil
+		return receive()
 	}))
+	if errors.As(cause, new(callerLeft)) {
+		<-refused.Done
+		return
+	}
 	callback.EndsWithin(refused.Done, spoilTimeout)
 }
 
-// spoilTimeout is how long a server has to refuse it.
+// callerLeft is the error of rows that have ended since nobody waits for their ingestion any more.
+type callerLeft interface{ CallerLeft() }
+
+// spoilTimeout is how long a server has to refuse it, while the caller waits.
 const spoilTimeout = time.Second
 
 // sendPut sends a message in the form that the connection's transport knows.

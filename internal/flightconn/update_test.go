@@ -437,6 +437,44 @@ func TestRowsThatFailAreToldInTime(t *testing.T) {
 	})
 }
 
+// leftRows is the error of rows that have ended since their caller has left.
+type leftRows struct{ error }
+
+func (leftRows) CallerLeft() {}
+
+// Where the caller has left, the server has until the end of the call.
+func TestRowsThatAreLeftWaitForTheirServer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		needs   time.Duration
+		took    time.Duration
+		running bool
+	}{"in time": {3 * time.Second, 3 * time.Second, false}, "too late": {time.Hour, 5 * time.Second, true}} {
+		f := &fake{put: func(s pb.FlightService_DoPutServer) error {
+			for range 3 {
+				if _, err := s.Recv(); err != nil {
+					return err
+				}
+			}
+			select {
+			case <-time.After(tc.needs):
+				return status.Error(codes.Internal, "Header-type of flatbuffer-encoded Message is not RecordBatch.")
+			case <-s.Context().Done():
+				return s.Context().Err()
+			}
+		}}
+		inBubble(t, f, func(b *bubble) {
+			ctx, stop := context.WithCancel(b.Context()) // of which the server is not told before
+			time.AfterFunc(5*time.Second, stop)
+			left, began := leftRows{errors.New("left")}, time.Now()
+			rows := &brokenReader{RecordReader: emptyReader(b), batch: int64Batch(1), err: left}
+			_, err := b.open().Ingest(ctx, rows, backend.IngestOptions{Table: "t"}, backend.Call{})
+			require.ErrorIs(b, err, left, name)
+			require.Equal(b, tc.running, failure(b, err).Running, name)
+			require.Equal(b, tc.took, time.Since(began), name)
+		})
+	}
+}
+
 func emptyReader(t testing.TB) array.RecordReader {
 	rows, err := array.NewRecordReader(int64Schema, nil)
 	require.NoError(t, err)
