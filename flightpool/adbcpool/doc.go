@@ -56,6 +56,9 @@
 //   - Nothing can be watched on servers without prepared statements, or which
 //     do not refuse to close a handle that they do not know.
 //   - Other drivers that dial again behind their caller's back are not watched.
+//   - ADBC's Flight SQL driver gives up the stream of an ingestion whose rows fail, or whose context ends:
+//     servers made with Arrow's C++ library (GizmoSQL) take that for the end of the rows, and store
+//     what has come. Its connection is closed.
 //
 // # Drivers in C
 //

@@ -1,8 +1,12 @@
 package adbcconn
 
 import (
+	"bytes"
 	"errors"
 	"sync/atomic"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/backend"
 
@@ -23,6 +27,9 @@ type commandStream struct {
 	call  *call
 	opts  []grpc.CallOption // the driver's
 	sends int
+
+	schema []byte // of an ingestion: the header of its first message
+
 	ended error       // set once the stream has ended; io.EOF if well
 	early atomic.Bool // it has ended before what the server must read was sent
 }
@@ -37,6 +44,9 @@ var errEndedEarly = errors.New("malformed reply: the server ended the stream, as
 // of an ingestion the end, too.
 func (c *commandStream) SendMsg(m any) error {
 	if c.sends++; c.sends == 1 {
+		if first, ok := m.(*pb.FlightData); ok && c.call.ingests {
+			c.call.put, c.schema = c, bytes.Clone(first.GetDataHeader()) // the driver's memory is used again
+		}
 		var err error
 		if m, err = messageInTx(m, c.call.tx); err != nil {
 			return c.call.recordRPCError(err)
@@ -92,6 +102,19 @@ func (c *commandStream) RecvMsg(m any) error {
 		c.call.recordHandle(result)
 	}
 	return c.call.recordRPCError(err)
+}
+
+// load executes an ingestion of rows. Where these fail the driver gives its stream up, and the end of the call would cut it, which
+// servers may take for the end of the rows.
+func (k *call) load(stmt adbc.Statement, rows array.RecordReader) (int64, error) {
+	n, err := stmt.ExecuteUpdate(k.ctx)
+	if err == nil {
+		return max(n, -1), nil
+	}
+	if failed := rows.Err(); failed != nil && k.put != nil {
+		k.external.Spoil(k.put.ClientStream, k.put.schema, failed)
+	}
+	return 0, k.wrapError(backend.StageExecute, err)
 }
 
 // recordHandle keeps the handle of a statement that the server has prepared. Schemas that the driver

@@ -52,6 +52,7 @@ type call struct {
 	backendCall backend.Call
 	sendsRows   bool // of parameters, or of an ingestion
 	ingests     bool
+	put         *commandStream // of an ingestion that has begun
 
 	preparedHandle string // that the server has given
 
@@ -283,7 +284,7 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 	if err := stmt.BindStream(k.ctx, parts); err != nil {
 		return 0, k.external.Usage(WithCause(err, nil))
 	}
-	n, err := k.update(stmt)
+	n, err := k.load(stmt, parts)
 	switch large := parts.splitErr(); {
 	case large == nil || ctx.Err() != nil:
 	case parts.given: // the server has rows already

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -29,6 +30,9 @@ func (c *GenericConn) checkSendable(schema *arrow.Schema) error {
 // read by the driver, on the goroutine of the call in the driver: a reader that
 // blocks beyond the context costs the connection. Inside a transaction the
 // Flight SQL driver is refused, since it would load outside of it.
+//
+// INVARIANT: an ingestion of the Flight SQL driver that is cut counts as one that the server may be at work on. That driver
+// gives its stream up where the rows fail, and servers of Arrow's C++ library take that for their end.
 func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	t, err := c.begin(ctx, "Ingest")
 	if err != nil {
@@ -47,24 +51,34 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 	if err := c.checkSendable(rows.Schema()); err != nil {
 		return 0, t.usageError(fmt.Errorf("rows: %w", err))
 	}
-	return runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
+	var cut atomic.Bool
+	n, err := runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
 		contained := &containedRows{RecordReader: rows}
 		defer contained.resume() // behind the driver
 		n, err := c.load(ctx, contained, opts, call)
+		if contained.err != nil {
+			cut.Store(c.isFlightSQL && contained.batch != nil)
+		}
 		if err != nil && contained.err != nil { // to drivers in C an I/O error, which is the connection's elsewhere
 			err = fmt.Errorf("%w (%v)", contained.err, err) //nolint:errorlint // so that it is not
 		}
 		return n, err
 	}, nil)
+	var e *backend.Error
+	if errors.As(err, &e) && cut.Load() {
+		e.Running = true
+	}
+	return n, err
 }
 
-// load has the driver load rows. The caller holds driverLock.
-func (c *GenericConn) load(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
+// load has the driver load rows, which have failed where it is not sent all of them. The caller holds driverLock.
+func (c *GenericConn) load(ctx context.Context, contained *containedRows, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	stmt, err := c.cn.NewStatement()
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = stmt.Close() }()
+	var rows array.RecordReader = contained
 	own := ownDictionaries{RecordReader: rows}
 	if c.isFlightSQL && ipcwrite.HasDictionary(rows.Schema()) {
 		defer own.dictionaries.Release()
@@ -74,7 +88,10 @@ func (c *GenericConn) load(ctx context.Context, rows array.RecordReader, opts ba
 		return 0, err
 	}
 	n, err := stmt.ExecuteUpdate(ctx)
-	return max(n, -1), cmp.Or(err, own.err) // a driver may take an early end for the end
+	if own.err != nil {
+		contained.err, err = own.err, cmp.Or(err, own.err) // a driver may take an early end for the end
+	}
+	return max(n, -1), err
 }
 
 // containedRows are rows of the caller's as a driver reads them: where their reader panics, or ends its

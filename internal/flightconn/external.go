@@ -115,6 +115,19 @@ func (g *ExternalCall) HasEnded(stream grpc.ClientStream) bool {
 	return ok && s.rpc.trailed.Load()
 }
 
+// Spoil has the server fail an ingestion that NewStream carries, whose rows have failed in cause: see rpcCall.spoil. schema is the
+// header of its first message. Nobody may use the stream beside it.
+func (g *ExternalCall) Spoil(stream grpc.ClientStream, schema []byte, cause error) {
+	sendSchema := func() error { return stream.SendMsg(&pb.FlightData{DataHeader: schema}) }
+	g.call.spoil(cause, sendSchema, func() error {
+		for {
+			if err := stream.RecvMsg(&pb.PutResult{}); err != nil {
+				return err
+			}
+		}
+	})
+}
+
 // joinContext makes the context of an RPC: it ends with the call and with ctx.
 // The caller must call the function that it returns, which releases both.
 func (g *ExternalCall) joinContext(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -1,0 +1,74 @@
+package adbcpool
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// slowRows take a second for each batch, and never end, or fail behind the second.
+type slowRows struct {
+	array.RecordReader
+	given int
+	err   error
+}
+
+func newSlowRows(t *testing.T, err error) *slowRows {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "v", Type: arrow.PrimitiveTypes.Int64}}, nil))
+	defer b.Release()
+	b.Field(0).(*array.Int64Builder).Append(1)
+	batch := b.NewRecordBatch()
+	inner, e := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
+	require.NoError(t, e)
+	return &slowRows{RecordReader: inner, err: err}
+}
+
+func (r *slowRows) Next() bool {
+	time.Sleep(time.Second)
+	if r.given++; r.given > 2 && r.err != nil {
+		return false
+	}
+	return r.given > 1 || r.RecordReader.Next()
+}
+
+func (r *slowRows) Err() error {
+	if r.given > 2 {
+		return r.err
+	}
+	return nil
+}
+
+// No connection is lent again on which an ingestion may go on: what the next borrower changed would run in its transaction.
+func TestAnIngestionThatIsCutCostsItsConnection(t *testing.T) {
+	for kind, opens := range map[string]uint64{"native": 1, "open": 1, "new": 2} {
+		for name, broken := range map[string]error{"left": nil, "failed": errors.New("the file is corrupt")} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				inBubble(t, testserver.Strict(), func(r rig) {
+					p := r.pool(kind, func(cfg *flightpool.Config) { cfg.MaxSize, cfg.MinIdle = 1, -1 })
+					r.update(p, "CREATE TABLE t (v BIGINT)")
+					ctx, stop := context.WithTimeout(r.Context(), 5500*time.Millisecond)
+					defer stop()
+					_, err := p.Ingest(ctx, "t", newSlowRows(t, broken), flightpool.IngestOptions{})
+					if broken != nil {
+						require.ErrorIs(r, err, broken)
+					} else {
+						require.ErrorIs(r, err, context.DeadlineExceeded)
+					}
+					rows, err := p.Query(r.Context(), "SELECT count(*) FROM t")
+					require.NoError(r, err)
+					rows.Release()
+					require.Equal(r, opens, p.Stats().Opens)
+				})
+			})
+		}
+	}
+}
