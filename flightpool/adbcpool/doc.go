@@ -54,7 +54,8 @@
 //   - Nor is one that stores the parameters of an INSERT as they are, whatever its VALUES or
 //     SELECT makes of them (SwanLake).
 //   - Nothing can be watched on servers without prepared statements, or which
-//     do not refuse to close a handle that they do not know.
+//     do not refuse to close a handle that they do not know; nor prepared statements where none of a
+//     SELECT of a text alone is taken, and HealthCheck.SQL is not VALUES 1.
 //   - Other drivers that dial again behind their caller's back are not watched.
 //   - ADBC's Flight SQL driver gives up the stream of an ingestion whose rows fail, or whose context ends:
 //     servers made with Arrow's C++ library (GizmoSQL) take that for the end of the rows, and store

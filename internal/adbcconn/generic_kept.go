@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"strings"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 
@@ -26,10 +27,11 @@ import (
 // elsewhere, and the mark does not answer for it. Outside it is prepared again.
 //
 // The mark itself is never asked behind a statement that may be of another session: it could have
-// that one's number, and would run it.
+// that one's number, and would run it. Where the server refuses to prepare one, it answers for nothing.
 type sessionMark struct {
-	stmt  adbc.Statement
-	nonce string
+	stmt    adbc.Statement
+	nonce   string
+	refused bool
 }
 
 // errPreparedLost says that the driver has dialled again, to a session that does not know the
@@ -90,13 +92,7 @@ func (c *GenericConn) keep(ctx context.Context, p *genericPrepared, call backend
 // keepMarked is keep outside of transactions.
 func (c *GenericConn) keepMarked(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
 	c.dropMark() // of statements that are gone
-	var err error
-	if c.mark.stmt == nil {
-		err = c.makeMark(ctx)
-	} else {
-		err = c.checkMark(ctx)
-	}
-	if err != nil {
+	if err := c.ensureMark(ctx); err != nil {
 		return nil, cmp.Or(c.endProofs(errSessionReplaced), err)
 	}
 	stmt, err := c.prepareBehindProof(ctx, sql, call)
@@ -123,14 +119,37 @@ func (c *GenericConn) keepInTx(ctx context.Context, sql string, call backend.Cal
 	return stmt, nil
 }
 
+// ensureMark makes the mark for the first statement, and checks it for others.
+func (c *GenericConn) ensureMark(ctx context.Context) error {
+	if c.mark.stmt != nil || c.mark.refused {
+		return c.checkMark(ctx)
+	}
+	err := c.makeMark(ctx)
+	if e, isADBC := adbcError(err); isADBC && faultOf(e).KeepsConn() {
+		c.mark.refused = true
+		return nil
+	}
+	return err
+}
+
 // makeMark prepares the mark of the first statement that is kept.
 func (c *GenericConn) makeMark(ctx context.Context) error {
 	nonce := rand.Text()
-	stmt, err := c.prepare(ctx, "SELECT '"+nonce+"'", backend.Call{})
+	stmt, err := c.prepare(ctx, markSQL(c.cfg.ProbeSQL, nonce), backend.Call{})
 	if err == nil {
-		c.mark = sessionMark{stmt, nonce}
+		c.mark = sessionMark{stmt: stmt, nonce: nonce}
 	}
 	return err
+}
+
+// markSQL has a nonce in the place of the 1 of SELECT 1 or VALUES 1: servers that are probed by the latter take no SELECT without
+// a FROM.
+func markSQL(probe, nonce string) string {
+	verb, ok := strings.CutSuffix(probe, " 1")
+	if !ok || strings.ContainsAny(verb, " \t\r\n") {
+		verb = "SELECT"
+	}
+	return verb + " '" + nonce + "'"
 }
 
 // checkMark loses the connection if the session is not the one of the statements that are kept.
