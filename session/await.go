@@ -69,8 +69,12 @@ func (c *call) awaitLeftStep(done <-chan struct{}) bool {
 		<-done
 		return true
 	case cancelAfterBudget:
-		if callback.EndsWithin(done, c.s.policy.budget()) {
+		budget, stop := context.WithTimeout(c.s.policy.OwnerContext, c.s.policy.budget()) // with the owner ends the connection
+		defer stop()
+		select {
+		case <-done:
 			return true
+		case <-budget.Done():
 		}
 		c.endRPC()
 	default:

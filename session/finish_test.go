@@ -282,6 +282,30 @@ func TestAClosedPoolWaitsAGraceForCodeOfTheCallers(t *testing.T) {
 	}
 }
 
+// Nor does it wait longer for what its caller has left before.
+func TestAClosedPoolWaitsAGraceForRowsThatWereLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		empty, err := array.NewRecordReader(fakeSchema, nil)
+		must(t, err)
+		block := make(chan struct{})
+		owner, closePool := context.WithCancel(t.Context())
+		r := newRig(t, &fakeConn{})
+		r.policy.OwnerContext = owner
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		_, err = r.handle.Ingest(ctx, "t", brokenReader{empty, func() bool { <-block; return false }}, backend.IngestOptions{})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		must(t, r.handle.Close())
+		closePool()
+		time.Sleep(r.policy.grace() + ms)
+		synctest.Wait()
+		require.ErrorIs(t, r.discarded(), errCallbackStuck)
+		close(block)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+	})
+}
+
 func TestATraceDoesNotWaitForWhatIsDoneBehindTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{work: map[string]time.Duration{"ClosePrepared": time.Second}})
