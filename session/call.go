@@ -48,8 +48,7 @@ type call struct {
 	// server may run one of its own in the transaction, whose failure aborts it, too.
 	statement, manyExecutions, serverMayExecute bool
 
-	// preparesSteps says that it prepares what servers run as several statements, and may run while they prepare it.
-	preparesSteps atomic.Bool
+	preparesSteps atomic.Bool // it prepares what servers run as several statements, and may run while they prepare it
 
 	// askedForRows says that the caller has named the route of a query, whatever the text has. asUpdate says that
 	// it is made for its effect, which a text that looks like a read may have by a function of the user's.
