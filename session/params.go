@@ -113,6 +113,9 @@ func (q *PreparedQuery) markCut() {
 // isGone reports whether an execution has failed in err since the server has closed the statement with one that was cut
 // before, as DazzleDuck does. Nothing of it was done. The session has to be one that can be known again.
 func (q *PreparedQuery) isGone(c *call, err error) bool {
+	if err == nil {
+		return false
+	}
 	var e *backend.Error
 	if !errors.As(err, &e) || e.Fault != backend.FaultStatement || e.Stage == backend.StageFetch || status.Code(e.Err) != codes.NotFound {
 		return false
