@@ -94,13 +94,7 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource, must mustRead
 		}
 		if message, err = messages(); err != nil {
 			if must == readsEnd {
-				r.spoil(err, func() error { return r.sendPut(stream, &putMessage{header: schema}) }, func() error {
-					if received == nil {
-						return new(putAnswers).receive(stream)
-					}
-					<-received.Done
-					return nil
-				})
+				r.spoilOwn(err, stream, schema, received)
 			}
 			return putAnswers{}, err
 		}
@@ -124,6 +118,17 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource, must mustRead
 		err = malformed("the server ended the stream, as if all were well, before everything was sent")
 	}
 	return answers, err
+}
+
+// spoilOwn is spoil on a stream of put's, whose answers received receives, or nobody yet.
+func (r *rpcCall) spoilOwn(cause error, stream pb.FlightService_DoPutClient, schema []byte, received *callback.Call[struct{}]) {
+	r.spoil(cause, func() error { return r.sendPut(stream, &putMessage{header: schema}) }, func() error {
+		if received == nil {
+			return new(putAnswers).receive(stream)
+		}
+		<-received.Done
+		return nil
+	})
 }
 
 // spoil has the server fail what it has been sent, where the rest of it fails here in cause: by a schema in the place of a
