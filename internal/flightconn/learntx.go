@@ -131,10 +131,10 @@ func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	capabilities := &c.endpoint.capabilities
-	switch known := capabilities.txIDs.Load(); {
-	case known == txIDsChecked:
+	switch capabilities.txIDs.Load() {
+	case txIDsChecked:
 		return c.runsOnSQLite(ctx)
-	case known == txIDsUnknown:
+	case txIDsUnknown:
 		return !capabilities.transactions.isMissing(), nil
 	default:
 		return true, nil
