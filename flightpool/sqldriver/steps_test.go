@@ -251,8 +251,10 @@ func endAt(t *testing.T, profile testserver.Profile, use usage, at int, after bo
 	}
 	require.NoError(t, db.Close())
 	require.NoError(t, p.Close(context.WithoutCancel(t.Context())))
-	require.NoError(t, s.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool {
+	gone, stop := context.WithTimeout(t.Context(), time.Hour)
+	defer stop()
+	require.NoError(t, s.Ledger().Wait(gone, func(s testserver.Snapshot) bool {
 		return s.Conns == 0 && s.Sessions == 0 && s.Transactions == 0 && s.Prepared == 0 && s.Running == 0
-	}), say)
+	}), "%s: %s", say, s.Ledger().Snapshot())
 	return more
 }
