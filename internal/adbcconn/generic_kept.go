@@ -200,8 +200,9 @@ func (c *GenericConn) dropMark() {
 			return
 		}
 	}
-	if mark := c.mark.stmt; mark != nil {
-		c.mark = sessionMark{}
+	mark := c.mark.stmt
+	c.mark = sessionMark{} // one that was refused is asked for again: the server may have failed
+	if mark != nil {
 		_ = mark.Close()
 	}
 }
