@@ -492,3 +492,21 @@ func TestWhatWasPreparedInATransactionRunsBehindIt(t *testing.T) {
 		})
 	}
 }
+
+// The server's failure to prepare one mark leaves the next statements marked.
+func TestAMarkThatWasRefusedIsAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, testserver.Strict())
+		c, err := s.foreign(t)(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, c.Close()) }()
+		s.Faults().Set(testserver.Fault{On: testserver.OnPrepare, SQL: "SELECT '", Times: 1, Do: testserver.Fail(codes.InvalidArgument, "not this one")})
+		for _, handles := range []int{1, 2} { // without the mark, and with it
+			stmt, err := c.Prepare(t.Context(), "SELECT 2", backend.Call{})
+			require.NoError(t, err)
+			require.Equal(t, handles, s.Ledger().Snapshot().Prepared)
+			require.NoError(t, stmt.Close(t.Context()))
+		}
+		require.Zero(t, s.Ledger().Snapshot().Prepared)
+	})
+}
