@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/testserver"
@@ -13,7 +16,7 @@ import (
 )
 
 // SwanLake loads the parameters of an INSERT in bulk, in a way of its own: it knows the table by the schema main alone, puts columns together by their names to the
-// letter, and makes NULL of what does not fit. What is asked for its rows it executes as it is written.
+// letter, and makes NULL of what does not fit. What is asked for its rows it executes as it is written: so is a single row.
 func TestAnInsertIsStoredWhereAndAsItSaysOrRefused(t *testing.T) {
 	type row struct {
 		ID   *int64
@@ -21,8 +24,8 @@ func TestAnInsertIsStoredWhereAndAsItSaysOrRefused(t *testing.T) {
 	}
 	one, x := int64(1), "x"
 	lake := "swanlake." // of a server that has one
-	insert := func(sql string, args ...any) func(ctx context.Context, s *SessionHandle) error {
-		return func(ctx context.Context, s *SessionHandle) error {
+	insert := func(sql string) func(ctx context.Context, s *SessionHandle, args ...any) error {
+		return func(ctx context.Context, s *SessionHandle, args ...any) error {
 			sql := strings.ReplaceAll(sql, "swanlake.", lake)
 			_, err := s.Update(ctx, sql, args...)
 			return err
@@ -30,72 +33,85 @@ func TestAnInsertIsStoredWhereAndAsItSaysOrRefused(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		use     string
-		run     func(ctx context.Context, s *SessionHandle) error
+		run     func(ctx context.Context, s *SessionHandle, args ...any) error
 		in      string // where it is to be stored
-		refusal string // of SwanLake's
+		refusal string // of SwanLake's, of several rows
 	}{
-		"as they are":     {run: insert("INSERT INTO swanlake.t (id, name) VALUES (?, ?)", 1, "x"), in: "swanlake.main.t"},
-		"in another case": {run: insert("INSERT INTO swanlake.t (ID, Name) VALUES (?, ?)", 1, "x"), in: "swanlake.main.t", refusal: `write "id" instead of "ID"`},
-		"quoted":          {run: insert(`INSERT INTO swanlake.t ("id", "name") VALUES (?, ?)`, 1, "x"), in: "swanlake.main.t"},
-		"in a transaction": {run: func(ctx context.Context, s *SessionHandle) error {
+		"as they are":     {run: insert("INSERT INTO swanlake.t (id, name) VALUES (?, ?)"), in: "swanlake.main.t"},
+		"in another case": {run: insert("INSERT INTO swanlake.t (ID, Name) VALUES (?, ?)"), in: "swanlake.main.t", refusal: `write "id" instead of "ID"`},
+		"quoted":          {run: insert(`INSERT INTO swanlake.t ("id", "name") VALUES (?, ?)`), in: "swanlake.main.t"},
+		"in a transaction": {run: func(ctx context.Context, s *SessionHandle, args ...any) error {
 			return s.WithTransaction(ctx, func(ctx context.Context, s *SessionHandle) error {
-				return insert("INSERT INTO swanlake.t (ID, Name) VALUES (?, ?)", 1, "x")(ctx, s)
+				return insert("INSERT INTO swanlake.t (ID, Name) VALUES (?, ?)")(ctx, s, args...)
 			})
 		}, in: "swanlake.main.t", refusal: `write "id" instead of "ID"`},
-		"PreparedQuery": {run: func(ctx context.Context, s *SessionHandle) error {
+		"PreparedQuery": {run: func(ctx context.Context, s *SessionHandle, args ...any) error {
 			q, err := s.PrepareQuery(ctx, "INSERT INTO "+lake+"t (ID, Name) VALUES (?, ?)")
 			if err == nil {
-				_, err = q.Update(ctx, 1, "x")
+				_, err = q.Update(ctx, args...)
 			}
 			return err
 		}, in: "swanlake.main.t", refusal: `write "id" instead of "ID"`},
-		"RouteQuery": {run: func(ctx context.Context, s *SessionHandle) error {
-			r, err := s.QueryWithOptions(ctx, "INSERT INTO "+lake+"t (ID, Name) VALUES (?, ?)", QueryOptions{Route: RouteQuery, Args: []any{1, "x"}})
-			return drained(r, err)
-		}, in: "swanlake.main.t"},
-		"in the session's schema":     {use: "USE swanlake.sales", run: insert("INSERT INTO t VALUES (?, ?)", 1, "x"), in: "swanlake.sales.t", refusal: "in the schema main"},
-		"by the catalogue alone":      {use: "USE swanlake.sales", run: insert("INSERT INTO swanlake.t VALUES (?, ?)", 1, "x"), in: "swanlake.sales.t", refusal: "in the schema main"},
-		"by catalogue and schema":     {run: insert("INSERT INTO swanlake.sales.t VALUES (?, ?)", 1, "x"), in: "swanlake.sales.t", refusal: "in the schema main"},
-		"from where names are main's": {use: "USE swanlake", run: insert("INSERT INTO t VALUES (?, ?)", 1, "x"), in: "swanlake.main.t"},
+		"in the session's schema":     {use: "USE swanlake.sales", run: insert("INSERT INTO t VALUES (?, ?)"), in: "swanlake.sales.t", refusal: "in the schema main"},
+		"by catalogue and schema":     {run: insert("INSERT INTO swanlake.sales.t VALUES (?, ?)"), in: "swanlake.sales.t", refusal: "in the schema main"},
+		"from where names are main's": {use: "USE swanlake", run: insert("INSERT INTO t VALUES (?, ?)"), in: "swanlake.main.t"},
+		"in the session's catalogue":  {run: insert("INSERT INTO t VALUES (?, ?)"), in: "memory.main.t", refusal: "in a catalogue of its own"},
 	} {
 		for _, profile := range []testserver.Profile{testserver.SwanLake(), testserver.Strict()} {
 			swan := profile.Name == "swanlake"
 			if !swan && (c.use != "" || c.in != "swanlake.main.t") {
 				continue
 			}
-			t.Run(fmt.Sprint(profile.Name, " ", name), func(t *testing.T) {
-				inBubbleOn(t, testserver.Options{Profile: profile, Engine: script.New()}, Config{MaxSize: 1}, func(r *rig) {
-					s := r.session()
-					setup := []string{"USE swanlake", "CREATE SCHEMA sales", "CREATE TABLE swanlake.main.t (id BIGINT, name VARCHAR)", "CREATE TABLE swanlake.sales.t (id BIGINT, name VARCHAR)", "USE memory", c.use}
-					tables := []string{"swanlake.main.t", "swanlake.sales.t"}
-					if lake = "swanlake."; !swan {
-						lake, setup, tables = "", []string{"CREATE TABLE t (id BIGINT, name VARCHAR)"}, []string{"t"}
+			for _, several := range []bool{false, true} {
+				t.Run(fmt.Sprint(profile.Name, " ", name, " ", several), func(t *testing.T) {
+					args, want := []any{1, "x"}, []row{{&one, &x}}
+					if several {
+						args, want = []any{twoRows(t)}, []row{{&one, &x}, {&one, &x}}
 					}
-					for _, sql := range setup {
-						if sql != "" {
-							_, err := s.Update(r.Context(), sql)
-							require.NoError(r, err, sql)
+					inBubbleOn(t, testserver.Options{Profile: profile, Engine: script.New()}, Config{MaxSize: 1}, func(r *rig) {
+						s := r.session()
+						setup := []string{"CREATE TABLE memory.main.t (id BIGINT, name VARCHAR)", "USE swanlake", "CREATE SCHEMA sales", "CREATE TABLE swanlake.main.t (id BIGINT, name VARCHAR)", "CREATE TABLE swanlake.sales.t (id BIGINT, name VARCHAR)", "USE memory", c.use}
+						tables := []string{"swanlake.main.t", "swanlake.sales.t", "memory.main.t"}
+						if lake = "swanlake."; !swan {
+							lake, setup, tables = "", []string{"CREATE TABLE t (id BIGINT, name VARCHAR)"}, []string{"t"}
 						}
-					}
-					refused := c.refusal != "" && swan
-					if err := c.run(r.Context(), s); refused {
-						require.ErrorContains(r, err, c.refusal)
-					} else {
-						require.NoError(r, err)
-					}
-					for _, table := range tables {
-						got, err := CollectRows[row](s.Query(r.Context(), "SELECT * FROM "+table))
-						require.NoError(r, err)
-						if refused || swan && table != c.in {
-							require.Empty(r, got, table)
+						for _, sql := range setup {
+							if sql != "" {
+								_, err := s.Update(r.Context(), sql)
+								require.NoError(r, err, sql)
+							}
+						}
+						refused := c.refusal != "" && swan && several
+						if err := c.run(r.Context(), s, args...); refused {
+							require.ErrorContains(r, err, c.refusal)
 						} else {
-							require.Equal(r, []row{{&one, &x}}, got)
+							require.NoError(r, err)
 						}
-					}
-					require.NoError(r, s.Close())
-					require.EqualValues(r, 1, r.pool.Stats().Opens)
+						for _, table := range tables {
+							got, err := CollectRows[row](s.Query(r.Context(), "SELECT * FROM "+table))
+							require.NoError(r, err)
+							if refused || swan && table != c.in {
+								require.Empty(r, got, table)
+							} else {
+								require.Equal(r, want, got, table)
+							}
+						}
+						require.NoError(r, s.Close())
+						require.EqualValues(r, 1, r.pool.Stats().Opens)
+					})
 				})
-			})
+			}
 		}
 	}
+}
+
+// twoRows are two rows of an id and a name.
+func twoRows(t *testing.T) arrow.RecordBatch {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "1", Type: arrow.PrimitiveTypes.Int64}, {Name: "2", Type: arrow.BinaryTypes.String}}, nil))
+	defer b.Release()
+	b.Field(0).(*array.Int64Builder).AppendValues([]int64{1, 1}, nil)
+	b.Field(1).(*array.StringBuilder).AppendValues([]string{"x", "x"}, nil)
+	rows := b.NewRecordBatch()
+	t.Cleanup(rows.Release)
+	return rows
 }

@@ -216,7 +216,7 @@ func TestABulkLoadDoesNotMoveTheSession(t *testing.T) {
 	inBubble(t, testserver.SwanLake(), Config{MaxSize: 1}, func(r *rig) {
 		const where = "SELECT current_database()"
 		r.exec("CREATE TABLE swanlake.t (a BIGINT)")
-		batch := ints("a", 1)
+		batch := ints("a", 1, 2)
 		defer batch.Release()
 		const bad = "INSERT INTO swanlake.nosuch VALUES (?)"
 		const good = "INSERT INTO swanlake.t VALUES (?)"
@@ -266,7 +266,7 @@ func TestABulkLoadInAPoolsFirstTransactionCostsNoConnection(t *testing.T) {
 		const where = "SELECT current_database()"
 		home := r.value(r.pool, where)
 		r.exec("CREATE TABLE swanlake.t (a BIGINT)")
-		batch := ints("a", 1)
+		batch := ints("a", 1, 2)
 		defer batch.Release()
 		for range 3 {
 			s := r.session()

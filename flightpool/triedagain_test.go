@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -19,6 +20,7 @@ func TestAnInsertThatTheServerMayHaveTriedAgainIsNoConflict(t *testing.T) {
 		storage    = "duckdb error: IO Error: could not write to the object store"
 		constraint = "duckdb error: Constraint Error: NOT NULL constraint failed: t.a"
 	)
+	zoned := time.Unix(0, 0) // which is not bound, as a single row otherwise is
 	update := func(ctx context.Context, p *FlightSQLPool, sql string, args ...any) error {
 		_, err := p.Update(ctx, sql, args...)
 		return err
@@ -29,19 +31,19 @@ func TestAnInsertThatTheServerMayHaveTriedAgainIsNoConflict(t *testing.T) {
 		conflict, partial bool // told by SwanLake
 	}{
 		{"conflict", conflict, func(ctx context.Context, p *FlightSQLPool, t string) error {
-			return update(ctx, p, "INSERT INTO "+t+" VALUES (?)", 1)
+			return update(ctx, p, "INSERT INTO "+t+" VALUES (?)", zoned)
 		}, false, true},
 		{"storage", storage, func(ctx context.Context, p *FlightSQLPool, t string) error {
-			return update(ctx, p, "INSERT INTO "+t+" VALUES (?)", 1)
+			return update(ctx, p, "INSERT INTO "+t+" VALUES (?)", zoned)
 		}, false, true},
 		{"constraint", constraint, func(ctx context.Context, p *FlightSQLPool, t string) error {
-			return update(ctx, p, "INSERT INTO "+t+" VALUES (?)", 1)
+			return update(ctx, p, "INSERT INTO "+t+" VALUES (?)", zoned)
 		}, false, false},
 		{"PreparedQuery", conflict, func(ctx context.Context, p *FlightSQLPool, t string) error {
 			return p.WithSession(ctx, func(ctx context.Context, s *SessionHandle) error {
 				q, err := s.PrepareQuery(ctx, "INSERT INTO "+t+" VALUES (?)")
 				if err == nil {
-					_, err = q.Update(ctx, 1)
+					_, err = q.Update(ctx, zoned)
 				}
 				return err
 			})

@@ -711,6 +711,7 @@ var servers = map[string]func(w *world){
 	"forgiving, blind": func(w *world) { w.forgives, w.blind, w.emptyFirst = true, true, true },
 	"moving":           func(w *world) { w.forgives, w.bulkMoves, w.confirmsAborted = true, true, true },
 	"moving, pathless": func(w *world) { w.forgives, w.bulkMoves, w.pathless = true, true, true },
+	"binding":          func(w *world) { w.forgives, w.bulkMoves, w.binds = true, true, true },
 	"confirming":       func(w *world) { w.confirmsAborted = true },
 	"blind":            func(w *world) { w.blind = true },
 	"cancelling":       func(w *world) { w.cancels, w.confirmsAborted, w.emptyFirst = true, true, true },
@@ -773,7 +774,7 @@ func (sc scene) perform(t *testing.T) (p *play, trips int) {
 			if sc.single {
 				handle = NewStateless
 			}
-			p.s = handle(w, policy, func(err error) { p.returned = append(p.returned, err) })
+			p.s = handle(w.conn(), policy, func(err error) { p.returned = append(p.returned, err) })
 			return p
 		}
 		if sc.warm {

@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -22,12 +23,18 @@ import (
 // has told of the parameters: where each is one alone, the columns of the table. It counts its handles.
 func (s *SessionHandle) requireStored(ctx context.Context, c *call, stmt backend.Prepared, rows arrow.RecordBatch) error {
 	script := c.script.Statements[0]
-	if script.InsertInto == "" || rows == nil || !isCounted(backend.TxID(handleOf(stmt))) {
+	if rows == nil || script.InsertInto == "" {
 		return nil
 	}
-	why := storedElsewhere(script.InsertInto, c.insert)
-	if len(script.InsertColumns) > 0 {
-		why = cmp.Or(why, storedOtherwise(script.InsertColumns, stmt.ParameterSchema(), rows))
+	var why error
+	switch {
+	case script.ComputesRows:
+		why = errComputedRows
+	case isCounted(backend.TxID(handleOf(stmt))):
+		why = storedElsewhere(script.InsertInto, c.insert)
+		if len(script.InsertColumns) > 0 {
+			why = cmp.Or(why, storedOtherwise(script.InsertColumns, stmt.ParameterSchema(), rows))
+		}
 	}
 	if why == nil {
 		return nil
@@ -36,11 +43,11 @@ func (s *SessionHandle) requireStored(ctx context.Context, c *call, stmt backend
 	if err != nil || !stores {
 		return err
 	}
-	if in := c.insert; in != nil {
-		s.setMayHaveMoved(in.movedBefore)
-	}
+	s.stayed(c.insert)
 	return &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Err: why} // the preparing was sent
 }
+
+var errComputedRows = errors.New("this server stores the parameters of an INSERT as they are, whatever its VALUES or SELECT makes of them, where they are several rows, or of a type that it does not bind: send its rows one by one, or write the values into the text")
 
 // storedElsewhere says that the table is looked for elsewhere, or is nil: in the schema main of a catalogue, by the second part of a name.
 func storedElsewhere(table string, in *insertion) error {
@@ -48,15 +55,24 @@ func storedElsewhere(table string, in *insertion) error {
 	for last := lastPart(first); last != first; last = lastPart(first) {
 		first, parts = strings.TrimSuffix(strings.TrimSuffix(first, last), "."), parts+1
 	}
-	inMain := true
+	inMain, inCatalogue := true, true
 	if in != nil && len(in.namespace) > 1 && (parts == 1 || strings.EqualFold(strings.Trim(first, `"`), in.namespace[0].text)) {
 		inMain = strings.EqualFold(in.namespace[1].text, mainSchema)
+		inCatalogue = parts > 1 || !strings.EqualFold(in.namespace[0].text, ownCatalogue)
 	}
-	if parts <= 2 && inMain {
+	switch {
+	case !inCatalogue:
+		return fmt.Errorf("this server stores it in a catalogue of its own, and the session is in %s: name the table by its catalogue", ownCatalogue)
+	case parts > 2 || !inMain:
+		return fmt.Errorf("this server stores it in the schema %s of a catalogue: name the table by these two alone, send its rows one by one, or write the values into the text", mainSchema)
+	default:
 		return nil
 	}
-	return fmt.Errorf("this server stores an INSERT with parameters in the schema %s of a catalogue: name the table by these two alone, or write the values into the text", mainSchema)
 }
+
+// ownCatalogue is that of a session of its own in SwanLake, which takes a table that is named without another for one of
+// the lake's.
+const ownCatalogue = "memory"
 
 // mainSchema is that of DuckDB's catalogues.
 const mainSchema = "main"

@@ -204,12 +204,17 @@ func (s *SessionHandle) restoreNamespace(ctx context.Context, d sideEffects, who
 	return errors.New("the catalogue or schema was changed, and the server could not tell it before")
 }
 
-// beforeTx finds out whether the server tells where a session is, while a query
+// beforeTx finds out what the server makes of INSERTs with parameters, and whether it tells where a session is, while a query
 // that fails aborts no transaction. A server that ignores transaction ids may
 // also move a session in one.
 func (s *SessionHandle) beforeTx(ctx context.Context) error {
-	p := s.policy
-	if p.reportsNamespace() || p.nonMovingInserts.has(namespaceUnsupported) || !s.acceptsUnknownTx() {
+	if !s.acceptsUnknownTx() {
+		return nil
+	}
+	if _, err := s.learnPreparing(ctx); err != nil {
+		return err
+	}
+	if p := s.policy; p.reportsNamespace() || p.nonMovingInserts.has(namespaceUnsupported) {
 		return nil
 	}
 	return s.learnNamespaceSupport(ctx)

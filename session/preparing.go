@@ -73,21 +73,11 @@ func unlessRefused(err error) error {
 	return err
 }
 
-// requireHeededParams has an update with parameters refused, before anything of it is sent, of which such a server makes
-// something else than it says. Where it changes something within what is taken for a query, its preparing would change
-// that, with NULLs, and the update be refused. Of an INSERT the parameters would be stored, whatever its VALUES or SELECT
-// makes of them. In a transaction, where a server that is not known cannot be asked, it shows by its transactions, which
-// SwanLake counts.
+// requireHeededParams has an update with parameters refused, before anything of it is sent, that such a server would make
+// as it prepares it: a change within what is taken for a query, with NULLs for its parameters. In a transaction, where a server that is not known cannot be asked, it shows by its transactions, which
+// SwanLake counts. Of an INSERT whose rows are not its parameters it is found out here what requireStored goes by.
 func (c *call) requireHeededParams(script sqlscan.Script, params parameters) {
-	var why string
-	switch {
-	case !params.given():
-		return
-	case script.ChangesInQuery():
-		why = "this server runs the text, with NULLs for its parameters, in order to prepare it: write them into the text"
-	case script.ComputesRows():
-		why = "this server stores the parameters of an INSERT as they are, whatever its VALUES or SELECT makes of them: write them into the text"
-	default:
+	if !params.given() || !script.ChangesInQuery() && !script.ComputesRows() {
 		return
 	}
 	next := c.beforeSend
@@ -96,8 +86,8 @@ func (c *call) requireHeededParams(script sqlscan.Script, params parameters) {
 		if err != nil {
 			return err
 		}
-		if stores {
-			e := usageError(errors.New(why))
+		if stores && script.ChangesInQuery() {
+			e := usageError(errors.New("this server runs the text, with NULLs for its parameters, in order to prepare it: write them into the text"))
 			e.Fault = backend.FaultUnsupported
 			return e
 		}

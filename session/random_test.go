@@ -252,7 +252,7 @@ func TestNothingThatWasSaidIsBrokenOnASlowServer(t *testing.T) {
 			if sc.single {
 				handle = NewStateless
 			}
-			conn := backend.Conn(w)
+			conn := w.conn()
 			if seed%3 == 0 { // how the server takes statements has to be learned
 				l := &learningWorld{world: w, sideBySide: seed%2 == 0 && !w.forgives, stops: seed%5 != 0}
 				conn = l

@@ -20,6 +20,11 @@ import (
 // updatePrepared runs a prepared change, and mends what a bulk load does beside it: after a
 // panic of an interceptor or driver too, whose caller may go on.
 func (s *SessionHandle) updatePrepared(ctx context.Context, c *call, stmt backend.Prepared, params arrow.RecordBatch) (int64, error) {
+	if asQuery, err := s.insertsAsQuery(ctx, c, stmt, params); err != nil {
+		return 0, err
+	} else if asQuery {
+		return s.insertAsQuery(ctx, c, stmt, params)
+	}
 	if err := s.requireStored(ctx, c, stmt, params); err != nil {
 		return 0, err
 	}

@@ -36,6 +36,7 @@ type world struct {
 	bulkMoves       bool // an INSERT with parameters leaves the session at the table's catalogue
 	cancels         bool // has a call that cancels
 	emptyFirst      bool // results begin with a batch without rows
+	binds           bool // see bindingWorld
 
 	preparedWith []metadata.MD // the headers of every preparing
 
@@ -594,6 +595,7 @@ type worldStream struct {
 	rows   int
 	texts  []any // a row of these, instead of numbers
 	change string
+	values []int64      // which are stored in place of those of the change
 	tx     backend.TxID // of the change
 	closed bool
 	begun  bool
@@ -626,6 +628,12 @@ func (s *worldStream) Next() (arrow.RecordBatch, error) {
 		if ended && s.change != "" {
 			if err := s.w.enter(s.tx); err != nil {
 				return err
+			}
+			for _, v := range s.values {
+				s.w.insert(int(v))
+			}
+			if s.values != nil {
+				return nil
 			}
 			return s.w.run(s.change)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
@@ -43,7 +44,7 @@ func TestAChangeBehindAWithIsStoredOnceOrRefused(t *testing.T) {
 	}
 }
 
-// SwanLake stores the parameters of an INSERT as they are, whatever it makes of them.
+// SwanLake stores the parameters of an INSERT as they are, whatever it makes of them, unless they are a row that is bound by itself.
 func TestAnInsertStoresWhatItMakesOfItsParametersOrNothing(t *testing.T) {
 	asGizmoSQL := testserver.Strict()
 	asGizmoSQL.Name, asGizmoSQL.IgnoreTxID, asGizmoSQL.EndsAnyTx, asGizmoSQL.AbortedCommitOK = "as GizmoSQL", true, true, true
@@ -86,15 +87,14 @@ func TestAnInsertStoresWhatItMakesOfItsParametersOrNothing(t *testing.T) {
 					require.NoError(t, err)
 					s, err := pool.AcquireSession(t.Context())
 					require.NoError(t, err)
-					err = run(t.Context(), s, strings.Replace(sql, "INTO t", "INTO "+table, 1), arg)
+					sql := strings.Replace(sql, "INTO t", "INTO "+table, 1)
+					if computed && profile.AppendTo != "" {
+						require.ErrorContains(t, run(t.Context(), s, sql, record(t, arrow.NewSchema([]arrow.Field{{Name: "1", Type: arrow.PrimitiveTypes.Int64}}, nil), `[{"1": 3}, {"1": 3}]`)), "send its rows one by one")
+					}
+					err = run(t.Context(), s, sql, arg)
 					require.NoError(t, s.Close())
 					stored, readErr := flightpool.CollectRows[int64](pool.Query(t.Context(), "SELECT x FROM "+table))
 					require.NoError(t, readErr)
-					if computed && profile.AppendTo != "" {
-						require.Empty(t, stored)
-						require.ErrorContains(t, err, "write them into the text")
-						return
-					}
 					require.NoError(t, err)
 					require.Equal(t, []int64{103}, stored)
 				})

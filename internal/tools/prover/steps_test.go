@@ -235,7 +235,7 @@ func (w *world) judge(s step, a *actor, err error) {
 	case errors.Is(err, backend.ErrBusy) && a != nil && a.held != nil:
 	case w.profile.FreshCookie && errors.Is(err, flightpool.ErrSessionLost) && (a == nil || !a.heard): // it had ended when it was acquired
 	case w.profile.CountedIDs && errors.Is(err, flightpool.ErrSessionLost) && w.inTxBeside(a) && strings.Contains(err.Error(), "to two sessions at once"):
-	case w.program.auth == "token" && known && e.Fault == flightpool.FaultAuth && w.mayExpire(s, a): // during the call, or since the session was lent
+	case w.program.auth == "token" && known && (e.Fault == flightpool.FaultAuth || e.Fault == flightpool.FaultSession && strings.Contains(err.Error(), "Unauthenticated: ")) && w.mayExpire(s, a): // during the call, or since the session was lent
 	case w.sourceWorse:
 	case !w.calm && (!w.settled || a != nil && !a.settled), late, errors.Is(err, errPanicked), errors.Is(err, errStop), s.arg(1) == "result" && errors.Is(err, backend.ErrBusy), known && e.Fault == flightpool.FaultUnsupported && w.mayLack(s.verb):
 	case a == nil && w.profile.SessionKey == testserver.ByCall && known && e.Fault == flightpool.FaultStatement:
