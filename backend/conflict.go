@@ -11,7 +11,8 @@ import (
 
 // IsConflict reports whether a transaction failed because another was faster, as the
 // server says by SQLSTATE 40001 or 40P01, ABORTED, or in words, and is known not to be
-// stored: it may run again as a whole. Of joined errors one has to say so, and none
+// stored: it may run again as a whole. What SwanLake says of any COMMIT that its database refuses, that no
+// transaction is active, counts as one, since it hides conflicts. Of joined errors one has to say so, and none
 // that the outcome of a commit is unknown, that a part may be stored (Error.Partial) or
 // that the connection is lost.
 func IsConflict(err error) bool {
@@ -55,6 +56,9 @@ func (e *Error) isConflict() bool {
 	}
 	text := e.Err.Error()
 	lower := strings.ToLower(text)
+	if errors.Is(e.Err, ErrTxAborted) && strings.Contains(lower, refusedCommit) {
+		return true
+	}
 	if strings.HasPrefix(e.SQLState, "22") || strings.HasPrefix(e.SQLState, "42") || // a value, or a name, is wrong
 		otherErrors.MatchString(lower) && !strings.Contains(lower, "transactioncontext error") {
 		return false
@@ -62,6 +66,10 @@ func (e *Error) isConflict() bool {
 	lower = otherConflicts.ReplaceAllString(quotedName.ReplaceAllString(lower, ""), "")
 	return conflictWords.MatchString(lower) || conflictTypes.MatchString(quotedName.ReplaceAllString(text, ""))
 }
+
+// refusedCommit is what SwanLake answers to a COMMIT that DuckDB has refused, whatever the reason: it rolls back and sends
+// the COMMIT once more.
+const refusedCommit = "cannot commit - no transaction is active"
 
 var (
 	// otherErrors are the classes of what DuckDB finds wrong with a statement, which it shows; those of

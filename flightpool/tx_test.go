@@ -146,6 +146,25 @@ func TestACommitOfWhatABusyCallHasCutGivesTheConnectionBack(t *testing.T) {
 	})
 }
 
+// SwanLake rolls back and sends a COMMIT again that its database has refused: what is told is no conflict by its words.
+func TestACommitThatSwanLakeRefusesForAConflictRunsAgain(t *testing.T) {
+	inBubble(t, testserver.SwanLake(), Config{MaxSize: 2}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		r.exec("INSERT INTO t VALUES (1)")
+		runs := 0
+		err := r.pool.InTx(r.Context(), TxOptions{}, func(ctx context.Context, tx *Tx) error {
+			if runs++; runs == 1 {
+				defer r.exec("UPDATE t SET a = 5")
+			}
+			_, err := tx.Update(ctx, "UPDATE t SET a = 2")
+			return err
+		})
+		require.NoError(r, err)
+		require.Equal(r, 2, runs)
+		require.Equal(r, "1", r.value(r.pool, "SELECT count(*) FROM t WHERE a = 2"))
+	})
+}
+
 // What fn has committed is not stored again by a conflict of something else.
 func TestATransactionThatItsFunctionHasEndedDoesNotRunAgain(t *testing.T) {
 	inBubble(t, testserver.Strict(), Config{MaxSize: 2}, func(r *rig) {
@@ -536,6 +555,9 @@ func TestWhatIsAConflict(t *testing.T) {
 		{fails(FaultStatement, "", nil), false},
 		{&Error{Op: "Commit", Fault: FaultUsage, Err: fmt.Errorf("%w: %w", ErrTxAborted, conflict)}, true},
 		{&Error{Op: "Commit", Fault: FaultStatement, Err: fmt.Errorf("%w: %w", ErrCommitUnknown, conflict)}, false},
+		{&Error{Op: "Commit", Fault: FaultStatement, Err: fmt.Errorf("%w: duckdb error: TransactionContext Error: cannot commit - no transaction is active", ErrTxAborted)}, true},
+		{&Error{Op: "Commit", Fault: FaultStatement, Err: fmt.Errorf("%w: TransactionContext Error: cannot commit - no transaction is active", ErrCommitUnknown)}, false},
+		{fails(FaultStatement, "", errors.New("TransactionContext Error: cannot commit - no transaction is active")), false},
 		{errors.Join(conflict, fails(FaultTransport, "", errors.New("rollback"))), false},
 		{errors.Join(conflict, fails(FaultStatement, "", backend.ErrCommitUnknown)), false},
 		{errors.Join(errors.New("mine"), conflict), true},
