@@ -9,6 +9,8 @@ import (
 	"math/big"
 	"net"
 	"net/netip"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -294,6 +296,9 @@ func TestNamedParametersGoInTheServersOrder(t *testing.T) {
 	}{
 		{[]any{id, name}, told("name", "id"), []any{nil, int64(7)}, ""},
 		{[]any{id}, told("id", "id"), []any{int64(7), int64(7)}, ""},
+		{[]any{id, name}, told("$name", "$id"), []any{nil, int64(7)}, ""}, // DataFusion's, in no order
+		{[]any{id}, told("$other"), nil, `parameter "$other" of the statement is not given`},
+		{[]any{sql.Named("2", 7), sql.Named("1", nil)}, told("$2", "$1"), []any{int64(7), nil}, ""},
 		{[]any{id, name}, nil, nil, "does not tell the names"},
 		{[]any{id, name}, told(), nil, "does not tell the names"},
 		{[]any{id, name}, told("1", "2"), nil, `parameter "1" of the statement is not given`},
@@ -311,7 +316,44 @@ func TestNamedParametersGoInTheServersOrder(t *testing.T) {
 		require.NoError(t, err)
 		for i, want := range c.want {
 			require.Equal(t, want, rowscan.Value(batch.Column(i), 0))
-			require.Equal(t, c.told.Field(i).Name, batch.ColumnName(i))
+			require.Equal(t, strings.TrimPrefix(c.told.Field(i).Name, "$"), batch.ColumnName(i), "InfluxDB knows id, not $id")
+		}
+		batch.Release()
+	}
+}
+
+// InfluxDB 3 tells the parameters of a statement in another order each time, and other servers made with DataFusion in
+// that of their names as texts. Their numbers say which is which.
+func TestAValueIsSentInTheFormOfItsOwnParameter(t *testing.T) {
+	at := time.Date(2026, 1, 2, 23, 4, 5, 678_901_234, time.UTC)
+	fine, date, text := &arrow.TimestampType{Unit: arrow.Nanosecond}, arrow.FixedWidthTypes.Date32, arrow.BinaryTypes.String
+	for _, c := range []struct {
+		names string
+		types []arrow.DataType
+		args  []any
+		want  []string
+	}{
+		{"$2 $1", []arrow.DataType{fine, text}, []any{"host", at}, []string{"utf8", "timestamp[ns]"}},
+		{"$1 $2", []arrow.DataType{text, fine}, []any{"host", at}, []string{"utf8", "timestamp[ns]"}},
+		{"2 1", []arrow.DataType{date, fine}, []any{at, at}, []string{"timestamp[ns]", "date32"}},
+		{"$1 $10 $2 $3 $4 $5 $6 $7 $8 $9", []arrow.DataType{text, fine, date, text, text, text, text, text, text, text},
+			[]any{"", at, "", "", "", "", "", "", "", at}, []string{"utf8", "date32", "utf8", "utf8", "utf8", "utf8", "utf8", "utf8", "utf8", "timestamp[ns]"}},
+		{"b a", []arrow.DataType{date, fine}, []any{at, at}, []string{"date32", "timestamp[ns]"}}, // in the server's order
+		{"1 1", []arrow.DataType{date, fine}, []any{at, at}, []string{"date32", "timestamp[ns]"}},
+		{"0 1", []arrow.DataType{date, fine}, []any{at, at}, []string{"date32", "timestamp[ns]"}},
+		{"$3 $1", []arrow.DataType{date, fine}, []any{at, at}, []string{"date32", "timestamp[ns]"}},
+	} {
+		var told []arrow.Field
+		for i, name := range strings.Fields(c.names) {
+			told = append(told, arrow.Field{Name: name, Type: c.types[i]})
+		}
+		values, err := Of(c.args)
+		require.NoError(t, err)
+		batch, err := values.Batch(arrow.NewSchema(told, nil))
+		require.NoError(t, err)
+		for i, want := range c.want {
+			require.Equal(t, want, batch.Column(i).DataType().String(), "%s: parameter %d", c.names, i+1)
+			require.Equal(t, strconv.Itoa(i+1), batch.ColumnName(i), "by which these servers know it")
 		}
 		batch.Release()
 	}

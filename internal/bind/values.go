@@ -16,6 +16,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -65,9 +66,9 @@ func Read(args []any) []any {
 // A time is sent in microseconds, which is what most servers keep, and cut off to them;
 // only where the server has told nanoseconds is it sent in those: see fitted.
 //
-// Named parameters go in the server's order, under the names that it has told.
+// Named parameters go in the server's order, under the names that it has told, without the mark of DataFusion's servers ($id).
 func (v Values) Batch(schema *arrow.Schema) (arrow.RecordBatch, error) {
-	v, err := v.inOrderOf(schema)
+	v, parameters, err := v.matched(schema)
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +76,8 @@ func (v Values) Batch(schema *arrow.Schema) (arrow.RecordBatch, error) {
 	v = slices.Clone(v)
 	for i, value := range v {
 		t := value.arrowType()
-		if schema != nil && i < schema.NumFields() {
-			told := schema.Field(i).Type
+		if i < len(parameters) {
+			told := parameters[i].Type
 			if isOfClock(told) {
 				v[i] = value.asClock()
 			}
@@ -109,9 +110,9 @@ func followsType(own arrow.DataType) bool {
 	return own.ID() == arrow.TIMESTAMP || own.ID() == arrow.DURATION
 }
 
-// inOrderOf is v as the server's names of the parameters order it. Where it has told no
+// matched is v as the server's names of the parameters order it, with what it has told of each. Where it has told no
 // such names, which parameter is meant is not known.
-func (v Values) inOrderOf(schema *arrow.Schema) (Values, error) {
+func (v Values) matched(schema *arrow.Schema) (Values, []arrow.Field, error) {
 	named := map[string]Value{}
 	for _, value := range v {
 		if value.name != "" {
@@ -120,26 +121,54 @@ func (v Values) inOrderOf(schema *arrow.Schema) (Values, error) {
 	}
 	switch {
 	case len(named) == 0:
-		return v, nil
+		return v, byPosition(schema), nil
 	case len(named) < len(v):
-		return nil, errors.New("named parameters are given twice, or beside others by position")
+		return nil, nil, errors.New("named parameters are given twice, or beside others by position")
 	case schema == nil || schema.NumFields() == 0:
-		return nil, errors.New("the server does not tell the names of the parameters: give them by position")
+		return nil, nil, errors.New("the server does not tell the names of the parameters: give them by position")
 	}
 	ordered, unused := make(Values, schema.NumFields()), maps.Clone(named)
 	var faults []error
 	for i, field := range schema.Fields() {
-		value, given := named[field.Name]
+		name := field.Name
+		if _, given := named[name]; !given {
+			name = strings.TrimPrefix(name, parameterMark)
+		}
+		value, given := named[name]
 		if !given {
 			faults = append(faults, fmt.Errorf("parameter %q of the statement is not given", field.Name))
 		}
-		delete(unused, field.Name)
+		delete(unused, name)
 		ordered[i] = value
 	}
 	for _, name := range slices.Sorted(maps.Keys(unused)) {
 		faults = append(faults, fmt.Errorf("the statement has no parameter %q", name))
 	}
-	return ordered, errjoin.Join(faults...)
+	return ordered, schema.Fields(), errjoin.Join(faults...)
+}
+
+// parameterMark is in front of the names and numbers of parameters that DataFusion's servers tell.
+const parameterMark = "$"
+
+// byPosition is what the server has told of each parameter, by their positions.
+//
+// INVARIANT: a value is sent in the form of its own parameter. Where the server tells them by their numbers ($2), these are
+// their positions, and not the order in which they stand: it is none on InfluxDB 3, another in each answer, and that of
+// texts ($1, $10, $2) on other servers with DataFusion.
+func byPosition(schema *arrow.Schema) []arrow.Field {
+	if schema == nil {
+		return nil
+	}
+	told := schema.Fields()
+	ordered, taken := make([]arrow.Field, len(told)), make([]bool, len(told))
+	for _, field := range told {
+		number, err := strconv.Atoi(strings.TrimPrefix(field.Name, parameterMark))
+		if err != nil || number < 1 || number > len(told) || taken[number-1] {
+			return told
+		}
+		ordered[number-1], taken[number-1] = field, true
+	}
+	return ordered
 }
 
 // hasNanoseconds reports whether it is a time which microseconds do not tell exactly, or a
