@@ -28,6 +28,8 @@ type commandStream struct {
 	opts  []grpc.CallOption // the driver's
 	sends int
 
+	counts bool // it is a prepared change, which is answered by a count
+
 	schema []byte // of an ingestion: the header of its first message
 
 	ended error       // set once the stream has ended; io.EOF if well
@@ -46,6 +48,8 @@ func (c *commandStream) SendMsg(m any) error {
 	if c.sends++; c.sends == 1 {
 		if first, ok := m.(*pb.FlightData); ok && c.call.ingests {
 			c.call.put, c.schema = c, bytes.Clone(first.GetDataHeader()) // the driver's memory is used again
+		} else if ok {
+			c.counts = isPreparedUpdate(first.GetFlightDescriptor())
 		}
 		var err error
 		if m, err = messageInTx(m, c.call.tx); err != nil {
@@ -82,12 +86,14 @@ func (c *commandStream) RecvMsg(m any) error {
 		return c.ended
 	}
 	err := c.ClientStream.RecvMsg(m)
-	if _, isPut := m.(*pb.PutResult); isPut && err == nil {
+	if answer, isPut := m.(*pb.PutResult); isPut && err == nil {
 		for c.ended == nil {
 			c.ended = c.ClientStream.RecvMsg(&pb.PutResult{})
 		}
 		if !eof.Reached(c.ended) {
 			err = c.ended
+		} else if c.counts {
+			err = flightconn.CheckExecuted(answer.GetAppMetadata())
 		}
 	} else if err != nil {
 		c.ended = err
@@ -102,6 +108,12 @@ func (c *commandStream) RecvMsg(m any) error {
 		c.call.recordHandle(result)
 	}
 	return c.call.recordRPCError(err)
+}
+
+// isPreparedUpdate reports whether a DoPut that begins with desc is a prepared change.
+func isPreparedUpdate(desc *pb.FlightDescriptor) bool {
+	var envelope anypb.Any
+	return proto.Unmarshal(desc.GetCmd(), &envelope) == nil && envelope.MessageIs(&pb.CommandPreparedStatementUpdate{})
 }
 
 // load executes an ingestion of rows. Where these fail the driver gives its stream up, and the end of the call would cut it, which

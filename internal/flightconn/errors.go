@@ -48,6 +48,9 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 	case errors.Is(err, ErrSchemaMismatch):
 		e.Fault = backend.FaultStatement
 		return e
+	case errors.Is(err, errNotExecuted):
+		e.Fault = backend.FaultUnsupported
+		return e
 	case errors.Is(err, errMalformed):
 		return e
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

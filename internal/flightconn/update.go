@@ -202,9 +202,25 @@ func (r *rpcCall) putCount(ctx context.Context, messages messageSource, must mus
 	if answers.count == 0 || answers.withMetadata > 1 || answers.count > 1 && answers.withMetadata == 0 {
 		return -1, nil
 	}
+	if err := CheckExecuted(answers.metadata); err != nil {
+		return 0, err
+	}
 	var result pb.DoPutUpdateResult // no bytes are a count of zero
 	if err := proto.Unmarshal(answers.metadata, &result); err != nil {
 		return 0, malformed("update count: %w", err)
 	}
 	return max(result.GetRecordCount(), -1), nil
+}
+
+// errNotExecuted is told of a change that a server has taken the parameters of, and no more.
+var errNotExecuted = errors.New("the server has taken the parameters of the change and not executed it: it executes a prepared statement as a query alone (QueryOptions.Route: RouteQuery)")
+
+// CheckExecuted fails for the answer to a change that is one to the parameters of a query: a handle in the place of the
+// count, with which the server (Spice) waits for the query. A reader of counts takes it for one of zero.
+func CheckExecuted(metadata []byte) error {
+	const fieldHandle = 1 // of DoPutPreparedStatementResult, and the count of DoPutUpdateResult
+	if handle, err := lastBytes(metadata, fieldHandle); err == nil && handle != nil {
+		return errNotExecuted
+	}
+	return nil
 }

@@ -131,7 +131,7 @@ func TestWhatSettingsAreKnownFromIsThere(t *testing.T) {
 			require.NotContains(t, string(profiles), "func "+name+"() Profile")
 		}
 	}
-	require.Equal(t, map[string]int{"**m**": 8, "p": 5, "°": 9}, found)
+	require.Equal(t, map[string]int{"**m**": 8, "p": 5, "°": 10}, found)
 }
 
 // What the code has many of stands on the page that is about it.
