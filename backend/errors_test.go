@@ -53,7 +53,8 @@ func TestAPageIsNoConflict(t *testing.T) {
 func TestAnActionThatAServerLacksIsUnsupported(t *testing.T) {
 	for text, want := range map[string]Fault{
 		"Unknown action type": FaultUnsupported, // Spice
-		"Error while planning Flight SQL : Unsupported FlightSQL message type: type.googleapis.com/…ActionBeginTransactionRequest": FaultUnsupported, // InfluxDB
+		"Error while planning Flight SQL : Unsupported FlightSQL message type: type.googleapis.com/…ActionBeginTransactionRequest":  FaultUnsupported, // InfluxDB
+		"Error while planning Flight SQL : Invalid protobuf: failed to decode Protobuf message: Any.type_url: invalid string value": FaultUnsupported, // InfluxDB, of a FlightInfo to cancel
 		"x: the defined request is invalid":                    FaultUnsupported, // arrow-flight
 		"Parser Error: LINE 1: INSERT … 'Unknown action type'": FaultStatement,
 	} {

@@ -101,8 +101,11 @@ func FaultOf(code codes.Code, msg string) Fault {
 }
 
 // lackTexts are how those others begin: Spice, and InfluxDB, which looks at the message of an action
-// alone. Further on it may be the text of a statement that is wrong.
-var lackTexts = []string{"Unknown action type", "Error while planning Flight SQL : Unsupported FlightSQL message type: "}
+// alone, and cannot decode that of some. Further on it may be the text of a statement that is wrong.
+var lackTexts = []string{
+	"Unknown action type",
+	"Error while planning Flight SQL : Unsupported FlightSQL message type: ", "Error while planning Flight SQL : Invalid protobuf: ",
+}
 
 // goneTexts are what servers say of a session that is gone, on every request from then on. What
 // they answer without one, such as SqlInfo, most answer still, so that nothing else shows it: sessions
