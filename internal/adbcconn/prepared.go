@@ -74,6 +74,10 @@ func preparedResultSchema(ctx context.Context, stmt adbc.Statement) *arrow.Schem
 // Query is part of backend.Prepared. The parameters stay bound until the result
 // is released, as the driver sends them while it executes.
 func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, sc backend.Call) (backend.Stream, error) {
+	if params != nil {
+		params = flightconn.OwnNames(p.params, params)
+		defer params.Release()
+	}
 	k, err := p.begin(ctx, "PreparedQuery", params, sc)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/internal/errjoin"
@@ -75,6 +76,48 @@ func maySwapNames(want, got *arrow.Schema) bool {
 		}
 	}
 	return false
+}
+
+// OwnNames is params under the names by which servers made with DataFusion know them, which tell those with a mark ($1, $id):
+// their numbers or names alone. Columns that are called otherwise are those of their position. The caller must Release it.
+func OwnNames(told *arrow.Schema, params arrow.RecordBatch) arrow.RecordBatch {
+	names, changed := paramNames(told, params.Schema())
+	if !changed {
+		params.Retain()
+		return params
+	}
+	fields := params.Schema().Fields()
+	for i := range fields {
+		fields[i].Name = names[i]
+	}
+	return array.NewRecordBatch(arrow.NewSchema(fields, nil), params.Columns(), params.NumRows())
+}
+
+// paramNames are the names of OwnNames.
+func paramNames(told, got *arrow.Schema) (names []string, changed bool) {
+	const mark = "$"
+	if told == nil || told.NumFields() == 0 || told.NumFields() != got.NumFields() || !strings.HasPrefix(told.Field(0).Name, mark) {
+		return nil, false
+	}
+	names = make([]string, got.NumFields())
+	numbered := true // and the caller does not number them
+	for i := range names {
+		_, notNumber := strconv.Atoi(strings.TrimPrefix(told.Field(i).Name, mark))
+		_, notOwn := strconv.Atoi(strings.TrimPrefix(got.Field(i).Name, mark))
+		numbered = numbered && notNumber == nil && notOwn != nil
+	}
+	for i := range names {
+		switch name := got.Field(i).Name; {
+		case numbered:
+			names[i] = strconv.Itoa(i + 1)
+		case told.HasField(name):
+			names[i] = strings.TrimPrefix(name, mark)
+		default:
+			names[i] = name
+		}
+		changed = changed || names[i] != got.Field(i).Name
+	}
+	return names, changed
 }
 
 // CheckSendable refuses a schema of which Arrow's IPC format cannot carry the

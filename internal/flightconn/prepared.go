@@ -93,7 +93,9 @@ func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call bac
 		return nil, err
 	}
 	if params != nil {
-		if handle, err = p.bind(ctx, r, handle, params); err != nil {
+		rows := OwnNames(p.params, params)
+		defer rows.Release()
+		if handle, err = p.bind(ctx, r, handle, rows); err != nil {
 			r.end()
 			return nil, r.wrapError(backend.StagePrepare, err)
 		}

@@ -1,0 +1,49 @@
+package adbcconn
+
+import (
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+
+	"github.com/flightpool/flightpool/backend"
+)
+
+// InfluxDB 3 knows the parameters of a query by the numbers that it has told of them alone.
+func TestColumnsOfABatchAreTheParametersOfTheirPositionThroughTheDriver(t *testing.T) {
+	fields := func(names ...string) *arrow.Schema {
+		var all []arrow.Field
+		for _, name := range names {
+			all = append(all, arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Int64, Nullable: true})
+		}
+		return arrow.NewSchema(all, nil)
+	}
+	var got []string
+	withFake(t, &fake{params: flight.SerializeSchema(fields("$2", "$1"), memory.DefaultAllocator), put: func(s pb.FlightService_DoPutServer) error {
+		rows, err := flight.NewRecordReader(s)
+		if err != nil {
+			return err
+		}
+		defer rows.Release()
+		for _, field := range rows.Schema().Fields() {
+			got = append(got, field.Name)
+		}
+		for rows.Next() { //nolint:revive // to the end
+		}
+		return rows.Err()
+	}}, func(t *testing.T, c backend.Conn) {
+		stmt, err := c.Prepare(t.Context(), "SELECT", backend.Call{})
+		require.NoError(t, err)
+		b := array.NewRecordBuilder(memory.DefaultAllocator, fields("host", "zone"))
+		b.Field(0).AppendNull()
+		b.Field(1).AppendNull()
+		_, err = stmt.Query(t.Context(), b.NewRecordBatch(), backend.Call{})
+		require.Error(t, err, "nothing is planned")
+		require.Equal(t, []string{"1", "2"}, got)
+	})
+}
