@@ -30,7 +30,9 @@ type QueryOptions struct {
 	// integers, floats, texts, binary values, times, durations, and slices as lists;
 	// types with a Value method of database/sql as what that returns, also for a nil
 	// slice or map, and structs and slices with MarshalText as texts. Decimal is sent as
-	// a text, exactly. A time is sent in microseconds, cut off to them, unless the server
+	// a text, exactly; where a server made with DataFusion (InfluxDB 3, Spice) tells that the
+	// parameter is a number, it goes as one, and so does a text that is one, since that server
+	// would compare texts. A time is sent in microseconds, cut off to them, unless the server
 	// tells that a parameter has nanoseconds; for a timestamp without zone it is the clock
 	// of UTC. Where the server tells that a parameter is a date or a time of day, it is that
 	// of the time in its own zone, and a duration within a day is a time of day, too. Where it

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/big"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -46,6 +47,40 @@ func decimalColumn(rows [][]Value, column int) arrow.DataType {
 		return &arrow.Decimal128Type{Precision: narrowDigits, Scale: scale}
 	default:
 		return &arrow.Decimal256Type{Precision: wideDigits, Scale: min(scale, wideDigits)}
+	}
+}
+
+// asNumber is a Decimal, or a text that is one, as a number, and its type, where a server made with DataFusion has told that the
+// parameter is a number. That server compares a number with a text as texts: 10 is below '9.5', and 9.50 is not 9.5. ok is
+// false for all else, and for what no such type holds.
+func (v Value) asNumber(told arrow.Field) (_ Value, t arrow.DataType, ok bool) {
+	if !strings.HasPrefix(told.Name, parameterMark) {
+		return v, nil, false
+	}
+	d, ok := v.v.(rowscan.Decimal)
+	if text, isText := v.v.(string); isText {
+		read, err := rowscan.ParseDecimal(text)
+		d, ok = read, err == nil
+	}
+	if !ok {
+		return v, nil, false
+	}
+	switch id := told.Type.ID(); {
+	case arrow.IsFloating(id):
+		f, err := strconv.ParseFloat(d.String(), 64)
+		v.v = f
+		return v, arrow.PrimitiveTypes.Float64, err == nil
+	case arrow.IsDecimal(id), arrow.IsInteger(id):
+		whole, _, _ := strings.Cut(d.String(), ".")
+		scale := max(d.Scale(), 0)
+		digits := max(int32(len(strings.TrimLeft(whole, "-0")))+scale, 1) //nolint:gosec // a Decimal has few
+		v.v = d
+		if digits <= narrowDigits {
+			return v, &arrow.Decimal128Type{Precision: digits, Scale: scale}, true
+		}
+		return v, &arrow.Decimal256Type{Precision: digits, Scale: scale}, digits <= wideDigits
+	default:
+		return v, nil, false
 	}
 }
 

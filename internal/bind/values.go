@@ -24,6 +24,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/rowscan"
 )
 
 // Values are the parameters of one execution, by position or by name. They share no memory with
@@ -85,20 +86,30 @@ func (v Values) Batch(schema *arrow.Schema) (arrow.RecordBatch, error) {
 				v[i] = v[i].asTimeOfDay()
 			}
 			t = fitted(v[i].arrowType(), told, value.hasNanoseconds())
+			if number, its, ok := value.asNumber(parameters[i]); ok {
+				v[i], t = number, its
+			}
 		}
 		fields[i] = arrow.Field{Name: cmp.Or(value.name, strconv.Itoa(i+1)), Type: t, Nullable: true}
 	}
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, nil))
 	defer b.Release()
 	for i, value := range v {
-		if err := value.AppendTo(b.Field(i)); err != nil {
+		err := error(nil)
+		if d, isDecimal := value.v.(rowscan.Decimal); isDecimal && arrow.IsDecimal(fields[i].Type.ID()) {
+			err = appendDecimal(b.Field(i), d)
+		} else {
+			err = value.AppendTo(b.Field(i))
+		}
+		if err != nil {
 			return nil, fmt.Errorf("parameter %d: %w", i+1, err)
 		}
 	}
 	return b.NewRecordBatch(), nil
 }
 
-// FollowTypes reports whether the form in which some of them are sent depends on what the server has told: see fitted.
+// FollowTypes reports whether the form in which some of them are sent depends on what the server has told, so that rows would
+// be lacking if that were not true any more: see fitted. A number that goes to what has become a text is one (asNumber).
 func (v Values) FollowTypes() bool {
 	return slices.ContainsFunc(v, func(value Value) bool { return followsType(value.arrowType()) })
 }
