@@ -2,6 +2,7 @@ package rowscan
 
 import (
 	"database/sql"
+	"errors"
 	"strings"
 	"testing"
 
@@ -56,6 +57,28 @@ func TestCollectOneReadsTheFirstRow(t *testing.T) {
 	require.ErrorIs(t, err, sql.ErrNoRows)
 	_, err = CollectOne[chan int](twoBatches(t))
 	require.ErrorContains(t, err, "chan int")
+}
+
+// roapi gives whatever has no rows without its columns. It is no other result for whoever asks for rows.
+func TestAResultWithoutColumnsHasNoRows(t *testing.T) {
+	none := arrow.NewSchema(nil, nil)
+	r := &memoryResult{schema: none}
+	rows, err := Collect[carrier](r)
+	require.NoError(t, err)
+	require.Equal(t, []carrier{}, rows)
+	require.Equal(t, 1, r.released)
+	empty := array.NewRecordBatch(none, nil, 0)
+	_, err = CollectOne[int](&memoryResult{schema: none, batches: []arrow.RecordBatch{empty, empty}})
+	require.ErrorIs(t, err, ErrNoRows)
+
+	r = &memoryResult{schema: none, err: errors.New("broken")}
+	_, err = Collect[carrier](r)
+	require.EqualError(t, err, "broken")
+	require.Equal(t, 1, r.released)
+	r = &memoryResult{schema: none, batches: []arrow.RecordBatch{empty, array.NewRecordBatch(none, nil, 2)}}
+	_, err = Collect[carrier](r)
+	require.ErrorContains(t, err, `no column "FlightID"`, "there are rows")
+	require.Equal(t, 1, r.released)
 }
 
 func TestScanOneSetsAllOrNothing(t *testing.T) {

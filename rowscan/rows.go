@@ -79,22 +79,29 @@ type Result interface {
 // of its own, which shares no memory with the batch and may be kept; texts of
 // neighbouring rows share memory, at most 256 bytes of it. After an error nothing
 // more comes. A T that cannot hold a row, or that the result does not fit, is an
-// error before the first batch is read.
+// error before the first batch is read, but for a result without columns, which has no
+// rows: there are servers that give whatever has none so.
 func Rows[T any](r Result) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none, v T
-		plan, err := planRow(setters{}, reflect.TypeFor[T](), r.Schema())
-		if err != nil {
+		plan, misfit := planRow(setters{}, reflect.TypeFor[T](), r.Schema())
+		if misfit != nil && r.Schema().NumFields() > 0 {
 			r.Release()
-			yield(none, err)
+			yield(none, misfit)
 			return
 		}
 		dst := reflect.ValueOf(&v).Elem()
 		row := 0
 		for batch, err := range r.Batches() {
+			if misfit != nil && err == nil && batch.NumRows() > 0 {
+				err = misfit
+			}
 			if err != nil {
 				yield(none, err)
 				return
+			}
+			if misfit != nil {
+				continue
 			}
 			plan.bind(dst, batch)
 			for i := range int(batch.NumRows()) {
