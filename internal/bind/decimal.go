@@ -65,7 +65,12 @@ func (v Value) asNumber(told arrow.Field) (_ Value, t arrow.DataType, ok bool) {
 	if !ok {
 		return v, nil, false
 	}
-	switch id := told.Type.ID(); {
+	id := told.Type.ID()
+	if whole, err := strconv.ParseInt(d.String(), 10, 64); err == nil && arrow.IsInteger(id) {
+		v.v = whole
+		return v, arrow.PrimitiveTypes.Int64, true
+	}
+	switch {
 	case arrow.IsFloating(id):
 		f, err := strconv.ParseFloat(d.String(), 64)
 		v.v = f

@@ -23,7 +23,8 @@ func TestADecimalIsANumberWhereTheServerWouldCompareTexts(t *testing.T) {
 		{"$1", "9.5", &arrow.Decimal128Type{Precision: 10, Scale: 2}, "decimal(2, 1)", "9.5"},
 		{"$1", "-0.05", &arrow.Decimal128Type{Precision: 10, Scale: 2}, "decimal(2, 2)", "-0.05"},
 		{"$1", "0", &arrow.Decimal128Type{Precision: 10, Scale: 2}, "decimal(1, 0)", "0"},
-		{"$1", "1.5e3", arrow.PrimitiveTypes.Int64, "decimal(4, 0)", "1500"},
+		{"$1", "1.5e3", arrow.PrimitiveTypes.Int64, "int64", "1500"}, // as LIMIT needs it
+		{"$1", "1e20", arrow.PrimitiveTypes.Int64, "decimal(21, 0)", "100000000000000000000"},
 		{"$1", "9.5", arrow.PrimitiveTypes.Int32, "decimal(2, 1)", "9.5"},
 		{"$1", wide, &arrow.Decimal256Type{Precision: 50, Scale: 2}, "decimal256(40, 1)", wide},
 		{"$1", "1e-80", &arrow.Decimal128Type{Precision: 10, Scale: 2}, "utf8", "0." + strings.Repeat("0", 79) + "1"}, // no decimal holds it
