@@ -103,7 +103,7 @@ func (c *call) callerLeftError() *backend.Error {
 		err = fmt.Errorf("left to finish on the server: %w", err)
 	}
 	stage := backend.StageExecute
-	if c.operation.Name() != nil {
+	if c.operation.Name() != nil && !c.asUpdate {
 		stage = backend.StageFetch
 	}
 	e := c.wrapError(&backend.Error{Stage: stage, Fault: backend.FaultContext, Err: err})

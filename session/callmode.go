@@ -1,6 +1,9 @@
 package session
 
-import "github.com/flightpool/flightpool/internal/sqlscan"
+import (
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/sqlscan"
+)
 
 // callMode says what becomes of a call's RPC when the caller's context ends. The caller
 // itself returns at once under every mode. A statement is cancelled unless the caller
@@ -24,10 +27,31 @@ func (m callMode) cancels() bool { return m <= cancelAfterBudget }
 // ROLLBACK ends no change that is several to it (see checkFree). An update of that kind has the cancel budget for
 // its answer, behind which a ROLLBACK is safe. Without one the rows that the transaction has changed would be
 // kept from everybody until the server forgets the session. A server that confirms cancels is asked at once.
+//
+// SwanLake has no request to cancel, and goes on when an RPC is ended, so that nothing is gained by that: each statement
+// has that time there. With its answer the connection is as good as before, whose session would stay on the server for
+// a quarter of an hour otherwise, of which it takes a hundred.
 func (s *SessionHandle) changeMode(opts QueryOptions, script sqlscan.Script, params parameters) callMode {
 	several := params.severalRows() || !script.Atomic()
-	if opts.asUpdate && several && s.txState().phase == txOpen && s.acceptsUnknownTx() && !s.policy.confirmsCancels.Load() {
+	switch {
+	case s.policy.confirmsCancels.Load():
+		return cancelWhenLeft
+	case opts.asUpdate && several && s.txState().phase == txOpen && s.acceptsUnknownTx(), preparing(s.policy.preparing.Load()) == runsToPrepare:
 		return cancelAfterBudget
+	default:
+		return cancelWhenLeft
 	}
-	return cancelWhenLeft
+}
+
+// leftBefore is an error where the caller has left a step that goes on without it (cancelAfterBudget) before what changes
+// something is sent. All that was sent is answered.
+func (c *call) leftBefore() error {
+	select {
+	case <-c.callerGone:
+		if c.mode == cancelAfterBudget {
+			return &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultContext, Unsent: true, Err: c.cause()}
+		}
+	default:
+	}
+	return nil
 }

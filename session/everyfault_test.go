@@ -102,6 +102,9 @@ func (p *play) run(steps []step) {
 		p.wrong("Close took %s", took)
 	}
 	time.Sleep(p.policy.grace()) // a statement that was cut may have been left to arrive
+	if p.w.binds {
+		time.Sleep(p.policy.budget()) // each that was left has that
+	}
 	synctest.Wait()
 	if len(p.w.faults) == 0 {
 		for i, ctx := range p.w.ctxs {

@@ -66,6 +66,9 @@ func (s *SessionHandle) withOwnStatement(ctx context.Context, c *call, sql strin
 		return err
 	}
 	c.setOwnStatement(stmt)
+	if err := c.leftBefore(); err != nil {
+		return err
+	}
 	return params.bindTo(stmt, func(rows arrow.RecordBatch) error { return execute(stmt, rows) })
 }
 
@@ -84,6 +87,9 @@ func (q *PreparedQuery) bind(ctx context.Context, c *call, params parameters, ex
 		if stmt, err = q.prepareAgain(ctx, c, stmt); err != nil {
 			return err
 		}
+	}
+	if err := c.leftBefore(); err != nil {
+		return err
 	}
 	return params.bindTo(stmt, func(rows arrow.RecordBatch) error {
 		err := execute(stmt, rows)

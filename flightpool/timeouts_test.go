@@ -1,0 +1,65 @@
+package flightpool
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// SwanLake keeps the session of a connection that is closed for a quarter of an hour, and takes a hundred: were each
+// statement that is late to cost its connection, it would take none soon.
+func TestLateStatementsCostNoConnectionOnSwanLake(t *testing.T) {
+	inBubble(t, testserver.SwanLake(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE swanlake.t (a BIGINT)")
+		_, err := r.pool.Update(r.Context(), "INSERT INTO swanlake.t VALUES (?)", 0)
+		require.NoError(r, err)
+		r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, Do: testserver.Delay(time.Second)})
+		late := func(call func(ctx context.Context) error) {
+			ctx, stop := context.WithTimeout(r.Context(), 50*time.Millisecond)
+			defer stop()
+			start := time.Now()
+			require.ErrorIs(r, call(ctx), context.DeadlineExceeded)
+			require.Less(r, time.Since(start), 60*time.Millisecond)
+			time.Sleep(10 * time.Second)
+		}
+		for i := range 5 {
+			late(func(ctx context.Context) error {
+				_, err := r.pool.Update(ctx, "INSERT INTO swanlake.t VALUES (?)", i)
+				return err
+			})
+			late(func(ctx context.Context) error { return drained(r.pool.Query(ctx, "SELECT * FROM swanlake.t WHERE a = ?", i)) })
+			late(func(ctx context.Context) error {
+				return r.pool.InTx(ctx, TxOptions{}, func(ctx context.Context, tx *Tx) error {
+					_, err := tx.Update(ctx, "INSERT INTO swanlake.t VALUES (?)", 100+i)
+					return err
+				})
+			})
+		}
+		require.EqualValues(r, 1, r.pool.Stats().Opens)
+		require.Equal(r, 1, r.srv.Ledger().Snapshot().SessionsOpened)
+		r.srv.Faults().Clear()
+		require.Equal(r, "0", r.value(r.pool, "SELECT count(*) FROM swanlake.t WHERE a = 102"))
+	})
+}
+
+// What a change has not sent when its caller leaves is not sent behind it.
+func TestAStatementThatItsCallerLeftWhileItWasPreparedIsNotExecuted(t *testing.T) {
+	inBubble(t, testserver.SwanLake(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE swanlake.t (a BIGINT)")
+		const insert = "INSERT INTO swanlake.t VALUES (?)"
+		_, err := r.pool.Update(r.Context(), insert, 0)
+		require.NoError(r, err)
+		ctx, stop := context.WithTimeout(r.Context(), 50*time.Millisecond)
+		defer stop()
+		r.srv.Faults().Set(testserver.Fault{On: testserver.OnPrepare, SQL: "INSERT", Do: testserver.Delay(time.Second)})
+		_, err = r.pool.Update(ctx, insert, 1)
+		require.ErrorIs(r, err, context.DeadlineExceeded)
+		time.Sleep(10 * time.Second)
+		require.Equal(r, "1", r.value(r.pool, "SELECT count(*) FROM swanlake.t"))
+		require.EqualValues(r, 1, r.pool.Stats().Opens)
+	})
+}
