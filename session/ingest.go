@@ -95,10 +95,13 @@ func ingestScript(opts backend.IngestOptions) sqlscan.Script {
 // Where there is no batch they give one without rows, of which the server makes the
 // table: drivers send nothing otherwise, not even the schema.
 //
-// Behind a caller who has left there are no more: the server is told so as of rows that fail.
+// Behind a caller who has left there are no more: the server is told so as of rows that fail. And so it is where a batch
+// is of another schema than its reader, which no backend can send: drivers would give their stream up, and one in C read what it is not.
 type callerRows struct {
 	array.RecordReader
 	call    *call
+	schema  *arrow.Schema     // of the reader
+	current arrow.RecordBatch // the reader's, until its next
 	failure atomic.Pointer[error]
 	left    atomic.Bool       // it is that their caller has left
 	batches atomic.Int64      // that were taken
@@ -124,6 +127,9 @@ func (r *callerRows) Next() bool {
 		return false
 	}
 	if r.RecordReader.Next() && !r.callerLeft() {
+		if r.current = r.RecordReader.RecordBatch(); !r.isOfSchema(r.current) {
+			return false
+		}
 		r.batches.Add(1)
 		return true
 	}
@@ -132,6 +138,19 @@ func (r *callerRows) Next() bool {
 	}
 	r.empty = batchWithoutRows(r.Schema())
 	return true
+}
+
+// isOfSchema makes it the failure of the rows that a batch is not of their schema.
+func (r *callerRows) isOfSchema(batch arrow.RecordBatch) bool {
+	if r.schema == nil {
+		r.schema = r.Schema()
+	}
+	if batch == nil || batch.Schema().Equal(r.schema) { // none is the backend's to fail on
+		return true
+	}
+	err := fmt.Errorf("a batch has the schema %v, and its reader %v", batch.Schema(), r.schema)
+	r.failure.Store(&err)
+	return false
 }
 
 // callerLeft makes it the failure of the rows that their caller has left before the last of them.
@@ -152,7 +171,7 @@ func (r *callerRows) RecordBatch() arrow.RecordBatch {
 	if r.empty != nil {
 		return r.empty
 	}
-	return r.RecordReader.RecordBatch()
+	return r.current
 }
 
 // Record is part of array.RecordReader.

@@ -15,11 +15,12 @@ import (
 	"github.com/flightpool/flightpool/testserver"
 )
 
-// slowRows take a second for each batch, and never end, or fail behind the second.
+// slowRows take a second for each batch, and never end, or fail behind the second, or have another schema from the second on.
 type slowRows struct {
 	array.RecordReader
 	given int
 	err   error
+	other arrow.RecordBatch // or nil
 }
 
 func newSlowRows(t *testing.T, err error) *slowRows {
@@ -30,6 +31,22 @@ func newSlowRows(t *testing.T, err error) *slowRows {
 	inner, e := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
 	require.NoError(t, e)
 	return &slowRows{RecordReader: inner, err: err}
+}
+
+func newRowsOfTwoSchemas(t *testing.T) *slowRows {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "v", Type: arrow.PrimitiveTypes.Int32}}, nil))
+	defer b.Release()
+	b.Field(0).(*array.Int32Builder).Append(1)
+	rows := newSlowRows(t, nil)
+	rows.other = b.NewRecordBatch()
+	return rows
+}
+
+func (r *slowRows) RecordBatch() arrow.RecordBatch {
+	if r.given > 1 && r.other != nil {
+		return r.other
+	}
+	return r.RecordReader.RecordBatch()
 }
 
 func (r *slowRows) Next() bool {
@@ -70,5 +87,23 @@ func TestAnIngestionThatIsCutCostsItsConnection(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// Drivers find out by themselves, and give their stream up, of which those in C read what the batch is not.
+func TestRowsOfTwoSchemasFailAsRowsDo(t *testing.T) {
+	for kind, opens := range map[string]uint64{"native": 1, "open": 1, "new": 2} {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, testserver.Strict(), func(r rig) {
+				p := r.pool(kind, func(cfg *flightpool.Config) { cfg.MaxSize, cfg.MinIdle = 1, -1 })
+				r.update(p, "CREATE TABLE t (v BIGINT)")
+				_, err := p.Ingest(r.Context(), "t", newRowsOfTwoSchemas(t), flightpool.IngestOptions{})
+				require.ErrorContains(r, err, "a batch has the schema")
+				rows, err := p.Query(r.Context(), "SELECT count(*) FROM t")
+				require.NoError(r, err)
+				rows.Release()
+				require.Equal(r, opens, p.Stats().Opens)
+			})
+		})
 	}
 }
