@@ -78,23 +78,15 @@ func (c *commandStream) CloseSend() error {
 }
 
 // RecvMsg hands out the answer of a DoPut when its stream has ended, which
-// alone says that all went well. The driver itself would not look. Of several
-// answers the driver gets the first. An end is remembered, so that it is given
-// as often as it is asked for.
+// alone says that all went well. The driver itself would not look. An end is
+// remembered, so that it is given as often as it is asked for.
 func (c *commandStream) RecvMsg(m any) error {
 	if c.ended != nil {
 		return c.ended
 	}
 	err := c.ClientStream.RecvMsg(m)
-	if answer, isPut := m.(*pb.PutResult); isPut && err == nil {
-		for c.ended == nil {
-			c.ended = c.ClientStream.RecvMsg(&pb.PutResult{})
-		}
-		if !eof.Reached(c.ended) {
-			err = c.ended
-		} else if c.counts {
-			err = flightconn.CheckExecuted(answer.GetAppMetadata())
-		}
+	if result, isPut := m.(*pb.PutResult); isPut {
+		err = c.receiveAll(result, err)
 	} else if err != nil {
 		c.ended = err
 	}
@@ -105,7 +97,7 @@ func (c *commandStream) RecvMsg(m any) error {
 	if err != nil {
 		c.copyMetadata()
 	} else if result, ok := m.(*pb.Result); ok {
-		c.call.recordHandle(result)
+		err = c.call.recordHandle(result)
 	}
 	return c.call.recordRPCError(err)
 }
@@ -114,6 +106,35 @@ func (c *commandStream) RecvMsg(m any) error {
 func isPreparedUpdate(desc *pb.FlightDescriptor) bool {
 	var envelope anypb.Any
 	return proto.Unmarshal(desc.GetCmd(), &envelope) == nil && envelope.MessageIs(&pb.CommandPreparedStatementUpdate{})
+}
+
+// receiveAll reads a DoPut to its end, where the first answer has come in result with err. What all answers say together takes its
+// place, as the native connection understands them: a count is none where there are several, or none at all; the handle of a
+// bind is the last that is told, and none that is empty, by which servers know others.
+func (c *commandStream) receiveAll(result *pb.PutResult, err error) error {
+	count, telling, said := 0, 0, []byte(nil)
+	for answer := result; err == nil; err = c.ClientStream.RecvMsg(answer) {
+		if count++; len(answer.GetAppMetadata()) > 0 {
+			telling, said = telling+1, answer.GetAppMetadata()
+		}
+		answer = &pb.PutResult{}
+	}
+	c.ended = err
+	switch {
+	case !eof.Reached(err), count == 0 && c.call.binds:
+		return err
+	case c.call.binds:
+		var bound pb.DoPutPreparedStatementResult
+		if proto.Unmarshal(said, &bound) == nil && len(bound.GetPreparedStatementHandle()) == 0 {
+			said = nil
+		}
+	case c.counts && flightconn.CheckExecuted(said) != nil:
+		return flightconn.CheckExecuted(said)
+	case count == 0, telling > 1, count > 1 && telling == 0:
+		said, _ = proto.Marshal(&pb.DoPutUpdateResult{RecordCount: -1}) // of a number
+	}
+	result.AppMetadata = said
+	return nil
 }
 
 // load executes an ingestion of rows. Where these fail the driver gives its stream up, and the end of the call would cut it, which
@@ -129,15 +150,19 @@ func (k *call) load(stmt adbc.Statement, rows array.RecordReader) (int64, error)
 	return 0, k.wrapError(backend.StageExecute, err)
 }
 
-// recordHandle keeps the handle of a statement that the server has prepared. Schemas that the driver
-// must not decode are taken out: that is as good as not told.
-func (k *call) recordHandle(result *pb.Result) {
+var errNoHandle = errors.New("malformed reply: an empty prepared statement handle") // as over the native backend
+
+// recordHandle keeps the handle of a statement that the server has prepared. Without one it is none: there are servers to which an
+// empty one names the latest, or all. Schemas that the driver must not decode are taken out: that is as good as not told.
+func (k *call) recordHandle(result *pb.Result) error {
 	var envelope anypb.Any
 	var reply pb.ActionCreatePreparedStatementResult
 	if proto.Unmarshal(result.GetBody(), &envelope) != nil || envelope.UnmarshalTo(&reply) != nil {
-		return
+		return nil
 	}
-	k.preparedHandle = string(reply.GetPreparedStatementHandle())
+	if k.preparedHandle = string(reply.GetPreparedStatementHandle()); k.preparedHandle == "" {
+		return errNoHandle
+	}
 	changed := false
 	for _, schema := range []*[]byte{&reply.DatasetSchema, &reply.ParameterSchema} {
 		if flightconn.CheckSchema(*schema) != nil {
@@ -147,6 +172,7 @@ func (k *call) recordHandle(result *pb.Result) {
 	if changed && envelope.MarshalFrom(&reply) == nil {
 		result.Body, _ = proto.Marshal(&envelope) // it has just been decoded
 	}
+	return nil
 }
 
 // copyMetadata gives the driver the headers and trailers that it asked for. gRPC

@@ -52,6 +52,7 @@ type call struct {
 	backendCall backend.Call
 	sendsRows   bool // of parameters, or of an ingestion
 	ingests     bool
+	binds       bool           // parameters of a query
 	put         *commandStream // of an ingestion that has begun
 
 	preparedHandle string // that the server has given

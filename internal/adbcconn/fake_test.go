@@ -36,9 +36,16 @@ type fake struct {
 	info *pb.FlightInfo // of every query, and of the table types
 
 	dataset, params []byte // schemas of prepared statements
+	noHandle        bool
+	used            []string // handles that were executed as queries, and closed
 }
 
 func (f *fake) GetFlightInfo(_ context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+	if bytes.Contains(d.GetCmd(), []byte("CommandPreparedStatementQuery")) {
+		var q pb.CommandPreparedStatementQuery
+		unpack(d.GetCmd(), &q)
+		f.used = append(f.used, string(q.GetPreparedStatementHandle()))
+	}
 	asked := bytes.Contains(d.GetCmd(), []byte("CommandStatementQuery")) || bytes.Contains(d.GetCmd(), []byte("CommandGetTableTypes"))
 	if f.info == nil || !asked {
 		return nil, status.Error(codes.NotFound, "nothing here")
@@ -49,10 +56,19 @@ func (f *fake) GetFlightInfo(_ context.Context, d *pb.FlightDescriptor) (*pb.Fli
 func (f *fake) DoGet(t *pb.Ticket, s pb.FlightService_DoGetServer) error { return f.get(t, s) }
 
 func (f *fake) DoAction(a *pb.Action, s pb.FlightService_DoActionServer) error {
+	if a.GetType() == flightsql.ClosePreparedStatementActionType {
+		var r pb.ActionClosePreparedStatementRequest
+		unpack(a.GetBody(), &r)
+		f.used = append(f.used, string(r.GetPreparedStatementHandle()))
+	}
 	if a.GetType() != flightsql.CreatePreparedStatementActionType {
 		return status.Error(codes.Unimplemented, a.GetType())
 	}
-	packed, err := anypb.New(&pb.ActionCreatePreparedStatementResult{PreparedStatementHandle: []byte("p"), DatasetSchema: f.dataset, ParameterSchema: f.params})
+	handle := []byte("p")
+	if f.noHandle {
+		handle = nil
+	}
+	packed, err := anypb.New(&pb.ActionCreatePreparedStatementResult{PreparedStatementHandle: handle, DatasetSchema: f.dataset, ParameterSchema: f.params})
 	if err != nil {
 		return err
 	}
@@ -61,6 +77,14 @@ func (f *fake) DoAction(a *pb.Action, s pb.FlightService_DoActionServer) error {
 		return err
 	}
 	return s.Send(&pb.Result{Body: body})
+}
+
+// unpack reads a command, or the body of an action.
+func unpack(packed []byte, m proto.Message) {
+	var envelope anypb.Any
+	if proto.Unmarshal(packed, &envelope) == nil {
+		_ = envelope.UnmarshalTo(m)
+	}
 }
 
 func (f *fake) DoPut(s pb.FlightService_DoPutServer) error { return f.put(s) }

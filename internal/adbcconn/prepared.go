@@ -82,6 +82,7 @@ func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, sc backe
 	if err != nil {
 		return nil, err
 	}
+	k.binds = true
 	return k.query(p.stmt, func() { p.unbind(k) })
 }
 
