@@ -47,44 +47,6 @@ func (p *prepared) boundParams() []arrow.RecordBatch {
 	return append([]arrow.RecordBatch(nil), p.params...)
 }
 
-func (s *session) findPrepared(handle []byte) (*prepared, error) {
-	counted := s.srv.profile.CountedIDs
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if counted && len(handle) == 0 && s.mu.latestPrepared != "" {
-		handle = []byte(s.mu.latestPrepared)
-	}
-	if err := s.srv.profile.checkID("prepared statement handle", string(handle)); err != nil {
-		return nil, err
-	}
-	if p := s.mu.prepared[string(handle)]; p != nil {
-		return p, nil
-	}
-	return nil, status.Error(s.srv.profile.unknownPrepared(), "unknown prepared statement")
-}
-
-// addPrepared keeps a statement and returns its handle.
-func (s *session) addPrepared(p *prepared) string {
-	handle := s.nextID(&s.mu.lastStmt)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.prepared[handle] = p
-	s.mu.latestPrepared = handle
-	return handle
-}
-
-// removePrepared forgets a handle and reports whether there was one.
-func (s *session) removePrepared(handle string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, known := s.mu.prepared[handle]
-	delete(s.mu.prepared, handle)
-	if s.mu.latestPrepared == handle {
-		s.mu.latestPrepared = ""
-	}
-	return known
-}
-
 func (h *handlers) CreatePreparedStatement(ctx context.Context, r flightsql.ActionCreatePreparedStatementRequest) (flightsql.ActionCreatePreparedStatementResult, error) {
 	var result flightsql.ActionCreatePreparedStatementResult
 	c := callOf(ctx)
@@ -96,10 +58,12 @@ func (h *handlers) CreatePreparedStatement(ctx context.Context, r flightsql.Acti
 	if err := h.describePrepared(ctx, c, p); err != nil {
 		return result, err
 	}
-	handle := c.sess.addPrepared(p)
-	h.srv.ledger.update(func(now *Snapshot) { now.Prepared++ })
-
-	result.Handle = []byte(handle)
+	result.Handle = []byte(c.sess.addPrepared(p))
+	if h.srv.profile.NoHandles {
+		result.Handle = nil
+	} else {
+		h.srv.ledger.update(func(now *Snapshot) { now.Prepared++ })
+	}
 	result.DatasetSchema, result.ParameterSchema = p.desc.Rows, p.desc.Params
 	if !h.srv.profile.ByText {
 		result.IsUpdate = &p.desc.Update
@@ -158,6 +122,9 @@ func typesKnown(params *arrow.Schema) bool {
 }
 
 func (h *handlers) ClosePreparedStatement(ctx context.Context, r flightsql.ActionClosePreparedStatementRequest) error {
+	if h.srv.profile.NoHandles {
+		return nil
+	}
 	sess := callOf(ctx).sess
 	handle := string(r.GetPreparedStatementHandle())
 	if err := h.srv.profile.checkID("prepared statement handle", handle); err != nil {

@@ -144,6 +144,9 @@ type Profile struct {
 	BindFirstRow bool
 	// RenewHandles gives a prepared statement a new handle with every bind.
 	RenewHandles bool
+	// NoHandles gives prepared statements an empty handle, by which the session runs the query or statement that it was sent
+	// last, and closes nothing.
+	NoHandles bool
 	// BoundUpdates runs a prepared update with the parameters that were bound last, for a query,
 	// whatever comes with it; without any it is INVALID_ARGUMENT.
 	BoundUpdates bool

@@ -23,6 +23,9 @@ func (h *handlers) GetFlightInfoStatement(ctx context.Context, q flightsql.State
 	if err := h.srv.profile.checkText(st.SQL); err != nil {
 		return nil, err
 	}
+	if err := h.noteQuery(ctx, st); err != nil {
+		return nil, err
+	}
 	return h.planQuery(ctx, st, nil, d)
 }
 

@@ -28,7 +28,8 @@
 // one. This costs two round trips a statement, six for such an update, takes one statement
 // a text, and only such as the server can prepare. No prepared statement runs in place of
 // another: where one is prepared, or a transaction begun, in another session than those that are open, the
-// call answers ErrSessionLost. That costs three to five round trips for each that is prepared.
+// call answers ErrSessionLost. That costs three to five round trips for each that is prepared. Where the server gives
+// statements no handles of their own (older releases of StarRocks) none is prepared, which the first one of a pool finds out.
 //
 // The endpoints of a result are read one after the other with New, and at once with
 // Open. A dictionary whose values have dictionaries is unsupported with both, since the

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 
@@ -38,7 +39,7 @@ func New(ctx context.Context, db adbc.Database, cfg flightpool.Config) (*flightp
 	if err := errjoin.Join(checkDatabase(db), checkUnusedFields(cfg)); err != nil {
 		return nil, driverapi.BadArgument("New", err)
 	}
-	conn := adbcconn.GenericConfig{ProbeSQL: cfg.HealthCheck.SQL, CloseTimeout: cfg.CloseTimeout}
+	conn := adbcconn.GenericConfig{ProbeSQL: cfg.HealthCheck.SQL, CloseTimeout: cfg.CloseTimeout, ToldApart: new(atomic.Bool)}
 	return flightpool.NewWith(ctx, func(ctx context.Context) (backend.Conn, error) {
 		return adbcconn.OpenGeneric(ctx, db, conn)
 	}, cfg)

@@ -24,6 +24,7 @@ type GenericConfig struct {
 	Target       string        // names the server in errors ("adbc")
 	ProbeSQL     string        // a harmless query, which is the ping ("SELECT 1")
 	CloseTimeout time.Duration // bounds Close, and the release of a result (5 s)
+	ToldApart    *atomic.Bool  // that its server tells prepared statements apart, for all connections of the database (each by itself)
 }
 
 // GenericConn is backend.Conn over a connection of any ADBC driver. It knows
@@ -100,7 +101,7 @@ var (
 // cannot be reached.
 func OpenGeneric(ctx context.Context, db adbc.Database, cfg GenericConfig) (backend.Conn, error) {
 	cfg.Target, cfg.ProbeSQL = cmp.Or(cfg.Target, "adbc"), cmp.Or(cfg.ProbeSQL, "SELECT 1")
-	cfg.CloseTimeout = cmp.Or(max(0, cfg.CloseTimeout), 5*time.Second)
+	cfg.CloseTimeout, cfg.ToldApart = cmp.Or(max(0, cfg.CloseTimeout), 5*time.Second), cmp.Or(cfg.ToldApart, new(atomic.Bool))
 	c := &GenericConn{cfg: cfg, driverLock: make(chan struct{}, 1), readers: map[*genericRows]struct{}{}, prepared: map[*genericPrepared]struct{}{}}
 	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	t, err := c.begin(ctx, "Open")

@@ -26,6 +26,8 @@ import (
 // INVARIANT: what was prepared in a transaction runs by its handle in that alone: servers may refuse it
 // elsewhere, and the mark does not answer for it. Outside it is prepared again.
 //
+// INVARIANT: nothing is kept on a server that does not tell the proof from the mark behind it (tellApart).
+//
 // The mark itself is never asked behind a statement that may be of another session: it could have
 // that one's number, and would run it. Where the server refuses to prepare one, it answers for nothing.
 type sessionMark struct {
@@ -129,7 +131,43 @@ func (c *GenericConn) ensureMark(ctx context.Context) error {
 		c.mark.refused = true
 		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return c.tellApart(ctx)
+}
+
+// errNotToldApart is of servers that give prepared statements no handles, which the driver does not tell, and run by any what the
+// session was sent last.
+var errNotToldApart = adbc.Error{
+	Code: adbc.StatusNotImplemented,
+	Msg:  "the server runs another prepared statement than the one that is named: it gives them no handles, or has just replaced the session",
+}
+
+// tellApart finds out, once for all connections, whether the server's handles name one statement each: the proof that was prepared before
+// the mark must not answer as that does. The caller holds driverLock.
+func (c *GenericConn) tellApart(ctx context.Context) error {
+	if c.cfg.ToldApart.Load() {
+		return nil
+	}
+	reader, err := c.runQuery(ctx, c.currentProof, backend.Call{})
+	var answer string
+	if err == nil {
+		rows := c.trackRows(reader, func() {})
+		answer, err = firstValue(ctx, rows)
+	}
+	e, isADBC := adbcError(err)
+	switch {
+	case err == nil && answer == c.mark.nonce:
+		_ = c.mark.stmt.Close()
+		c.mark = sessionMark{}
+		return errNotToldApart
+	case err == nil:
+		c.cfg.ToldApart.Store(true)
+	case !isADBC || !faultOf(e).KeepsConn(): // else it does not execute that, and nothing is known
+		return err
+	}
+	return nil
 }
 
 // makeMark prepares the mark of the first statement that is kept.
@@ -175,11 +213,16 @@ func (c *GenericConn) checkMark(ctx context.Context) error {
 }
 
 // readMark reads the mark's result to its end and returns the first value.
-func (c *GenericConn) readMark(ctx context.Context) (answer string, err error) {
+func (c *GenericConn) readMark(ctx context.Context) (string, error) {
 	rows, err := c.execute(ctx, func(context.Context) (adbc.Statement, func(), error) { return c.mark.stmt, func() {}, nil }, backend.Call{})
 	if err != nil {
 		return "", err
 	}
+	return firstValue(ctx, rows)
+}
+
+// firstValue reads rows to their end, and lets go of them.
+func firstValue(ctx context.Context, rows *genericRows) (answer string, err error) {
 	defer rows.release()
 	for {
 		more, err := hasNext(ctx, rows.reader)

@@ -1,0 +1,58 @@
+package testserver
+
+import (
+	"context"
+
+	"google.golang.org/grpc/status"
+)
+
+func (s *session) findPrepared(handle []byte) (*prepared, error) {
+	emptyIsLatest := s.srv.profile.CountedIDs || s.srv.profile.NoHandles
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if emptyIsLatest && len(handle) == 0 && s.mu.latestPrepared != "" {
+		handle = []byte(s.mu.latestPrepared)
+	}
+	if err := s.srv.profile.checkID("prepared statement handle", string(handle)); err != nil {
+		return nil, err
+	}
+	if p := s.mu.prepared[string(handle)]; p != nil {
+		return p, nil
+	}
+	return nil, status.Error(s.srv.profile.unknownPrepared(), "unknown prepared statement")
+}
+
+// addPrepared keeps a statement and returns its handle.
+func (s *session) addPrepared(p *prepared) string {
+	handle := s.nextID(&s.mu.lastStmt)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.prepared[handle] = p
+	s.mu.latestPrepared = handle
+	return handle
+}
+
+// noteQuery makes a query what an empty handle stands for, with NoHandles.
+func (h *handlers) noteQuery(ctx context.Context, st Statement) error {
+	if !h.srv.profile.NoHandles {
+		return nil
+	}
+	c := callOf(ctx)
+	desc, err := h.describe(ctx, c, st.SQL, st.Tx)
+	if err == nil {
+		c.sess.addPrepared(&prepared{sql: st.SQL, tx: st.Tx, desc: desc})
+	}
+	return err
+}
+
+// removePrepared forgets a handle and reports whether there was one.
+func (s *session) removePrepared(handle string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.mu.prepared[handle]
+	delete(s.mu.prepared, handle)
+	if s.mu.latestPrepared == handle {
+		s.mu.latestPrepared = ""
+	}
+	return known
+}
