@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/apache/arrow-adbc/go/adbc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/backend"
 )
@@ -68,7 +69,24 @@ func (c *GenericConn) autocommit(on bool) error {
 	if on {
 		value = adbc.OptionValueEnabled
 	}
-	return options.SetOption(adbc.OptionKeyAutoCommit, value)
+	return withStatusOfText(options.SetOption(adbc.OptionKeyAutoCommit, value))
+}
+
+// withStatusOfText gives a refusal of the server's, which the Flight SQL driver tells as an I/O error with the status in its text where it
+// switches autocommit, the form that its other errors have.
+func withStatusOfText(err error) error {
+	e, _ := adbcError(err)
+	text, found := strings.CutPrefix(e.Msg, "[Flight SQL] failed to update autocommit: rpc error: code = ")
+	name, msg, _ := strings.Cut(text, " desc = ")
+	for code := codes.Canceled; found && code <= codes.Unauthenticated; code++ {
+		if code.String() == name {
+			return adbc.Error{
+				Msg: fmt.Sprintf("[FlightSQL] %s (%s; SetAutocommit)", msg, code), VendorCode: int32(code), //nolint:gosec // codes are small
+				Code: adbcStatusOf(code),
+			}
+		}
+	}
+	return err
 }
 
 var (
