@@ -125,7 +125,7 @@ func StatusDetails(s *status.Status) []adbc.ErrorDetail {
 // faultOf classifies what a driver of any kind returned. ADBC's codes are
 // coarse: a driver says Internal for a failed statement and for its own
 // defects, so the connection is in doubt then, and IO for what it has no code for. An
-// SQLSTATE is the server's word, which goes before those.
+// SQLSTATE is the server's word, which goes before those, and so is what DuckDB, whose driver has no SQLSTATE, says of a COMMIT.
 func faultOf(e adbc.Error) backend.Fault {
 	if s, ok := statusOf(e); ok {
 		return backend.FaultOf(s.Code(), s.Message())
@@ -134,7 +134,7 @@ func faultOf(e adbc.Error) backend.Fault {
 		switch state := stateOf(e); {
 		case strings.HasPrefix(state, "28"):
 			return backend.FaultAuth
-		case isStatements(state):
+		case isStatements(state), commitFailed(e):
 			return backend.FaultStatement
 		}
 	}
@@ -153,6 +153,11 @@ func faultOf(e adbc.Error) backend.Fault {
 	default: // Unknown and Internal: SQL errors and broken drivers alike
 		return backend.FaultUnknown
 	}
+}
+
+// commitFailed reports whether e says, in the words of DuckDB, that it has tried a COMMIT, and rolled back what it could not store.
+func commitFailed(e adbc.Error) bool {
+	return strings.Contains(strings.ToLower(e.Msg), "transactioncontext error: failed to commit")
 }
 
 // stateOf is the SQLSTATE of e, or empty.

@@ -404,6 +404,7 @@ func TestAFailedCommitEndsAForeignConnection(t *testing.T) {
 	}{
 		"refused by the database": {refusal, backend.FaultStatement},
 		"a conflict":              {adbc.Error{Code: adbc.StatusIO, SqlState: [5]byte{'4', '0', '0', '0', '1'}}, backend.FaultStatement},
+		"refused by DuckDB":       {adbc.Error{Code: adbc.StatusInternal, Msg: `Failed to execute query "COMMIT": TransactionContext Error: Failed to commit: write-write conflict on key: "1"`}, backend.FaultStatement},
 		"a statement's failure":   {adbc.Error{Code: adbc.StatusIO, SqlState: [5]byte{'P', '0', '0', '0', '1'}}, backend.FaultUnknown},
 		"refused by the server":   {flightRefusal, backend.FaultStatement},
 		"unknown":                 {errors.New("broken pipe"), backend.FaultUnknown},

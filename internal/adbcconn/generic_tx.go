@@ -218,8 +218,8 @@ func endedBeforeNextBegin(err error) bool {
 
 // isRefusal recognises an error which says that the server has not ended the
 // transaction. Flight SQL drivers name the call that the server has refused in
-// the text; of other drivers only a violated constraint is believed, and an SQLSTATE of a
-// transaction that was rolled back.
+// the text; of other drivers only a violated constraint is believed, an SQLSTATE of a
+// transaction that was rolled back, and what DuckDB says of one.
 func isRefusal(err error) bool {
 	e, ok := adbcError(err)
 	if !ok {
@@ -229,7 +229,7 @@ func isRefusal(err error) bool {
 		return faultOf(e).KeepsConn() && (strings.Contains(e.Msg, "; Commit") || strings.Contains(e.Msg, "; Rollback"))
 	}
 	state := stateOf(e)
-	return e.Code == adbc.StatusIntegrity || isStatements(state) && strings.HasPrefix(state, "40")
+	return e.Code == adbc.StatusIntegrity || isStatements(state) && strings.HasPrefix(state, "40") || commitFailed(e)
 }
 
 // RejectsUnknownTx is part of backend.Conn. What server a Flight SQL driver speaks to is
