@@ -58,6 +58,10 @@
 //     do not refuse to close a handle that they do not know; nor prepared statements where none of a
 //     SELECT of a text alone is taken, and HealthCheck.SQL is not VALUES 1.
 //   - Other drivers that dial again behind their caller's back are not watched.
+//   - Servers that bind a session to a cookie, as Dremio does, have none for the driver, unless its database has the option
+//     flightsql.OptionCookieMiddleware: each call has a session of its own, with which a USE or SET ends, though it is confirmed.
+//   - The driver believes the first answer to a change. A server that answers and fails then has failed unseen.
+//   - The driver (v1.12.0) keeps the transport of an open whose user and password are refused, until gRPC closes it: half an hour later.
 //   - ADBC's Flight SQL driver gives up the stream of an ingestion whose rows fail, or whose context ends:
 //     servers made with Arrow's C++ library (GizmoSQL) take that for the end of the rows, and store
 //     what has come. Its connection is closed.
