@@ -25,7 +25,7 @@ import (
 // the same word, or the rows once it has dropped the table.
 //
 // Where rows fails, Ingest fails with its error, whatever was stored before; the
-// server is told no end of the rows. That error is not taken for one of this server's
+// server is told no end of the rows. So it does where a batch has another schema than rows. That error is not taken for one of this server's
 // or its connection's, also where rows is the result of another pool.
 //
 // Ingest reads rows in a goroutine of its own. When ctx ends while rows does

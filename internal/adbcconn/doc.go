@@ -36,6 +36,8 @@
 //	it writes JSON to stderr           its logger discards
 //	its errors lead nowhere            the status of the RPC that failed is kept beside them
 //	it answers updates half-way        DoPut is read to its end before it hears the answer
+//	it takes the first of several      what all of them say is put in its place;
+//	answers, and an empty handle       a statement without a handle is none
 //	it sends batches of any size       parameters and rows are split by measured size
 //	it leaves out dictionaries that    rows with dictionaries are ingested by the native connection
 //	are about those before
@@ -70,7 +72,7 @@
 // costs two round trips a statement. Outside of transactions that is done for an update in a
 // session that was prepared for its borrowers (backend.Call.Prove), and for nothing else: use
 // Driver where temporary tables and settings matter. Statements that are prepared to be kept are all
-// of one session, so that none runs in place of another; see generic_kept.go.
+// of one session, so that none runs in place of another, and of a server that tells them apart; see generic_kept.go.
 //
 // The endpoints of the Flight SQL driver's results are read one after the other, as
 // partitions: its own reader gives out rows behind those that have failed, and crashes on
