@@ -74,6 +74,9 @@
 // Driver where temporary tables and settings matter. Statements that are prepared to be kept are all
 // of one session, so that none runs in place of another, and of a server that tells them apart; see generic_kept.go.
 //
+// Parameters are cut into messages that the Flight SQL driver can send, or refused: it would send the beginning of
+// what it cannot.
+//
 // The endpoints of the Flight SQL driver's results are read one after the other, as
 // partitions: its own reader gives out rows behind those that have failed, and crashes on
 // several endpoints without a schema.
@@ -92,6 +95,7 @@
 //	prepared.go, command.go  statements; its DoPut and DoAction: transactions
 //	send.go, stream.go       what both kinds share; like.go, fault.go: patterns, errors
 //	generic.go               the other kind: any driver of ADBC's
+//	generic_driver.go        which driver it is
 //	generic_call.go          one call of it
 //	generic_query.go, generic_partitions.go, generic_prepared.go, generic_kept.go, generic_ingest.go, generic_tx.go, generic_proofs.go, generic_metadata.go,
 //	generic_columns.go

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-adbc/go/adbc"
-	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
@@ -40,6 +38,7 @@ type GenericConn struct {
 	cfg         GenericConfig
 	cn          adbc.Connection
 	isFlightSQL bool            // it is a Flight SQL driver, with that one's defects
+	maxMessage  int             // that this one sends
 	life        context.Context //nolint:containedctx // the connection's: its end cuts the calls under way
 	endLife     context.CancelFunc
 	opened      atomic.Bool // Open has succeeded
@@ -112,7 +111,7 @@ func OpenGeneric(ctx context.Context, db adbc.Database, cfg GenericConfig) (back
 	defer t.end()
 	c.cn, err = runInDriver(t, backend.StageDial, db.Open, func(late adbc.Connection) { _ = late.Close() })
 	if err == nil { // the name comes first: it decides how the probe is read
-		c.isFlightSQL, err = runInDriver(t, backend.StageProbe, func(ctx context.Context) (bool, error) { return isFlightSQL(ctx, c.cn) }, nil)
+		err = doInDriver(t, backend.StageProbe, func(ctx context.Context) error { return c.learnDriver(ctx, db) })
 	}
 	if err == nil {
 		err = t.runProbe()
@@ -137,31 +136,6 @@ func (c *GenericConn) closeUnopened() error {
 	}
 	_ = c.Close() // the reason for it counts
 	return nil
-}
-
-// isFlightSQL asks the driver for its name. Drivers answer that themselves. One
-// that has no GetInfo is another; any other error leaves it open what the driver
-// is, and what it would need is not guessed.
-func isFlightSQL(ctx context.Context, cn adbc.Connection) (bool, error) {
-	info, err := cn.GetInfo(ctx, []adbc.InfoCode{adbc.InfoDriverName})
-	if e, ok := adbcError(err); ok && e.Code == adbc.StatusNotImplemented {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer info.Release()
-	for {
-		if more, err := hasNext(ctx, info); !more {
-			return false, err
-		}
-		value, ok := info.RecordBatch().Column(1).(*array.DenseUnion)
-		for i := 0; ok && i < value.Len(); i++ {
-			if strings.Contains(value.ValueStr(i), "Flight SQL") {
-				return true, nil
-			}
-		}
-	}
 }
 
 // Lost is part of backend.Conn. The reason is the owner's Close, a driver that

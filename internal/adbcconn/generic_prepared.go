@@ -3,17 +3,19 @@ package adbcconn
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
 // genericPrepared is backend.Prepared of a foreign driver. Parameters go to
-// the driver in one piece: what fits a message is its affair.
+// the driver in one piece, but to that of Flight SQL (cutToFit).
 //
 // stmt belongs to the session in which it was prepared, and is used with
 // driverLock held.
@@ -70,6 +72,12 @@ func (p *genericPrepared) begin(ctx context.Context, op string, params arrow.Rec
 	} else if params != nil {
 		err = cmp.Or(flightconn.CheckParams(p.params, params), p.conn.checkSendable(params.Schema()))
 	}
+	if err == nil && params != nil && p.conn.isFlightSQL {
+		var parts array.RecordReader
+		if parts, err = p.conn.cutToFit(params); err == nil {
+			parts.Release()
+		}
+	}
 	if err != nil {
 		t.end()
 		return nil, t.usageError(err)
@@ -109,15 +117,29 @@ func (p *genericPrepared) bound(params arrow.RecordBatch, call backend.Call) toE
 		if params == nil {
 			return stmt, unbind, nil
 		}
-		if err := stmt.Bind(ctx, params); err != nil {
+		if !p.conn.isFlightSQL {
+			return stmt, unbind, stmt.Bind(ctx, params)
+		}
+		parts, err := p.conn.cutToFit(params)
+		if err != nil {
 			return nil, nil, err
 		}
-		if !p.conn.isFlightSQL {
-			return stmt, unbind, nil
-		}
+		defer parts.Release()
 		// The call's context may have ended by then.
-		return stmt, func() { _ = stmt.Bind(context.WithoutCancel(ctx), nil) }, nil
+		return stmt, func() { _ = stmt.Bind(context.WithoutCancel(ctx), nil) }, stmt.BindStream(ctx, parts)
 	}
+}
+
+// cutToFit cuts parameters into batches that the Flight SQL driver can send, and most servers take.
+//
+// INVARIANT: that driver is given no parameters that it cannot send whole. It would begin to, and to servers of Arrow's C++
+// library a stream that is cut has ended: they execute the statement without, or with those of the last time.
+func (c *GenericConn) cutToFit(params arrow.RecordBatch) (array.RecordReader, error) {
+	parts, err := split(params, min(flightconn.DefaultRequestLimit, c.maxMessage))
+	if errors.As(err, new(*tooLargeError)) { // what the server takes is its affair
+		parts, err = split(params, c.maxMessage)
+	}
+	return parts, err
 }
 
 // Update is part of backend.Prepared. The count is -1 where the driver does not
