@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
@@ -34,7 +32,7 @@ func (c *GenericConn) checkSendable(schema *arrow.Schema) error {
 // Flight SQL driver is refused, since it would load outside of it.
 //
 // INVARIANT: an ingestion of the Flight SQL driver that is cut counts as one that the server may be at work on. That driver
-// gives its stream up where the rows fail, or cannot be encoded, and servers of Arrow's C++ library take that for their end.
+// gives its stream up where the rows fail, or cannot be encoded or sent whole, and servers of Arrow's C++ library take that for their end.
 func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	t, err := c.begin(ctx, "Ingest")
 	if err != nil {
@@ -58,7 +56,7 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 		contained := &containedRows{RecordReader: rows}
 		defer contained.resume() // behind the driver
 		n, err := c.load(ctx, contained, opts, call)
-		if contained.err != nil || isWriters(err) {
+		if contained.err != nil {
 			cut.Store(c.isFlightSQL && contained.batch != nil)
 		}
 		if err != nil && contained.err != nil { // to drivers in C an I/O error, which is the connection's elsewhere
@@ -73,13 +71,6 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 	return n, err
 }
 
-// isWriters reports whether the Flight SQL driver has failed since Arrow's writer could not encode a batch, and not its server. One
-// of Arrow's in Go may say as much of what it reads.
-func isWriters(err error) bool {
-	e, ok := adbcError(err)
-	return ok && e.VendorCode == int32(codes.Unknown) && strings.HasPrefix(e.Msg, "[FlightSQL] arrow/")
-}
-
 // load has the driver load rows, which have failed where it is not sent all of them. The caller holds driverLock.
 func (c *GenericConn) load(ctx context.Context, contained *containedRows, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	stmt, err := c.cn.NewStatement()
@@ -88,6 +79,13 @@ func (c *GenericConn) load(ctx context.Context, contained *containedRows, opts b
 	}
 	defer func() { _ = stmt.Close() }()
 	var rows array.RecordReader = contained
+	parts := &splitReader{}
+	if c.isFlightSQL {
+		parts = newSplitReader(rows, min(flightconn.DefaultRequestLimit, c.maxMessage), call.Op)
+		parts.most = int64(c.maxMessage - headroom)
+		defer parts.releaseUnread()
+		rows = parts
+	}
 	own := ownDictionaries{RecordReader: rows}
 	if c.isFlightSQL && ipcwrite.HasDictionary(rows.Schema()) {
 		defer own.dictionaries.Release()
@@ -97,8 +95,8 @@ func (c *GenericConn) load(ctx context.Context, contained *containedRows, opts b
 		return 0, err
 	}
 	n, err := stmt.ExecuteUpdate(ctx)
-	if own.err != nil {
-		contained.err, err = own.err, cmp.Or(err, own.err) // a driver may take an early end for the end
+	if broken := cmp.Or(own.err, parts.err); broken != nil {
+		contained.err, err = broken, cmp.Or(err, broken) // a driver may take an early end for the end
 	}
 	return max(n, -1), err
 }

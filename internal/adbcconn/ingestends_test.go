@@ -9,7 +9,6 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -97,27 +96,6 @@ func TestNobodyKnowsTheEndOfAnIngestionThatAForeignDriverHasCut(t *testing.T) {
 			require.ErrorIs(t, err, broken)
 			require.Equal(t, running, failure(t, err).Running, "%d batches", batches)
 		}
-	})
-}
-
-// Arrow's writer cannot encode some slices. What it fails with is the driver's, which gives its stream up then, too.
-func TestNobodyKnowsTheEndOfAnIngestionThatAForeignDriverCannotEncode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := startServer(t, testserver.Strict())
-		c, err := s.foreign(t)(t.Context())
-		require.NoError(t, err)
-		defer func() { _ = c.Close() }()
-		b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "v", Type: arrow.ListViewOf(arrow.PrimitiveTypes.Int64)}}, nil))
-		defer b.Release()
-		list := b.Field(0).(*array.ListViewBuilder)
-		for i := range 4 {
-			list.AppendWithSize(true, 1)
-			list.ValueBuilder().(*array.Int64Builder).Append(int64(i))
-		}
-		batch := b.NewRecordBatch()
-		_, err = c.Ingest(t.Context(), rowsOf(t, batch.NewSlice(0, 2), batch.NewSlice(2, 4)), backend.IngestOptions{Table: "t"}, backend.Call{})
-		require.ErrorContains(t, err, "arrow/ipc")
-		require.True(t, failure(t, err).Running)
 	})
 }
 

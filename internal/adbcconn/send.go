@@ -147,6 +147,7 @@ func (c *byteCounter) Write(p []byte) (int, error) {
 type splitReader struct {
 	array.RecordReader
 	limit   int64
+	most    int64 // of a row, which may be above limit
 	current arrow.RecordBatch
 	pending []arrow.RecordBatch
 	given   bool // a part was given out
@@ -158,7 +159,7 @@ type splitReader struct {
 // until releaseUnread. op is told of a batch that is cut, before a part of it is given out.
 func newSplitReader(rows array.RecordReader, limit int, op *backend.Operation) *splitReader {
 	rows.Retain()
-	return &splitReader{RecordReader: rows, limit: int64(limit - headroom), op: op}
+	return &splitReader{RecordReader: rows, limit: int64(limit - headroom), most: int64(limit - headroom), op: op}
 }
 
 // Next is part of array.RecordReader. A batch that cannot be split ends the
@@ -169,7 +170,12 @@ func (r *splitReader) Next() bool {
 		if r.err != nil || !r.RecordReader.Next() {
 			return false
 		}
-		if r.pending, r.err = splitToFit(r.RecordReader.RecordBatch(), r.limit); len(r.pending) > 1 {
+		batch := r.RecordReader.RecordBatch()
+		if r.pending, r.err = splitToFit(batch, r.limit); r.limit < r.most && errors.As(r.err, new(*tooLargeError)) {
+			release(r.pending)
+			r.pending, r.err = splitToFit(batch, r.most)
+		}
+		if len(r.pending) > 1 {
 			r.op.MarkSplit()
 		}
 	}
