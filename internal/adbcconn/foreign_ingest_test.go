@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
@@ -26,6 +27,10 @@ func (s *stubbornStatement) BindStream(_ context.Context, rows array.RecordReade
 // load reads what is bound as a driver in C does: no defer of its runs where a reader does not return.
 func (s *stubbornStatement) load() (n int64, err error) {
 	s.driver.loads++
+	if readsOn := s.driver.readsOn; readsOn != nil {
+		go readsOn(s.stream)
+		return -1, adbc.Error{Code: adbc.StatusInternal, Msg: "no stage"}
+	}
 	for s.stream.Next() {
 		n += s.stream.RecordBatch().NumRows()
 	}
@@ -99,6 +104,26 @@ func TestAReaderThatDoesNotReturnDoesNotGoThroughItsDriver(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The Snowflake driver's goroutine does so where the stage cannot be made. The rows are their caller's again then.
+func TestADriverThatHasReturnedReadsNoMoreRows(t *testing.T) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
+		read := make(chan int)
+		d.readsOn = func(rows array.RecordReader) {
+			time.Sleep(time.Second)
+			n := 0
+			for rows.Next() {
+				n++
+			}
+			read <- n
+		}
+		batch := int64s(1)
+		defer batch.Release()
+		_, err := c.Ingest(t.Context(), rowsOf(t, batch, batch), backend.IngestOptions{Table: "t"}, backend.Call{})
+		require.ErrorContains(t, err, "no stage")
+		require.Zero(t, <-read)
+	})
 }
 
 type failing struct {

@@ -39,9 +39,10 @@ type stubborn struct {
 
 	malformed arrow.RecordBatch // of every result and of GetObjects, unless nil
 
-	fails        error // of its readers at their end
-	noPartitions bool  // as under the driver manager
-	endsQuietly  bool  // its readers come to their end, without an error, when the context ends
+	fails        error                    // of its readers at their end
+	noPartitions bool                     // as under the driver manager
+	readsOn      func(array.RecordReader) // is given the rows of an ingestion that it has failed, and goes on with them
+	endsQuietly  bool                     // its readers come to their end, without an error, when the context ends
 
 	opened, closed, released atomic.Int32
 	loads, loadsEnded        int          // of tables

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -56,6 +57,7 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 		contained := &containedRows{RecordReader: rows}
 		defer contained.resume() // behind the driver
 		n, err := c.load(ctx, contained, opts, call)
+		contained.end()
 		if contained.err != nil {
 			cut.Store(c.isFlightSQL && contained.batch != nil)
 		}
@@ -103,9 +105,12 @@ func (c *GenericConn) load(ctx context.Context, contained *containedRows, opts b
 
 // containedRows are rows of the caller's as a driver reads them: where their reader panics, or ends its
 // goroutine, they fail, and resume goes on with that when the driver has returned. It must not go through the
-// driver: in one written in C nothing would end what was under way.
+// driver: in one written in C nothing would end what was under way. Behind end there are no more, whoever asks: the Snowflake
+// driver's goroutines read on where it has failed.
 type containedRows struct {
 	array.RecordReader
+	lock  sync.Mutex // is held while the reader is asked
+	ended bool
 	batch arrow.RecordBatch
 	err   error
 	broke *callback.Call[bool] // or nil
@@ -115,7 +120,9 @@ var errReaderBroke = errors.New("the reader of the rows has panicked or ended it
 
 // Next is part of array.RecordReader. It reads the batch, or why there is none, too.
 func (r *containedRows) Next() bool {
-	if r.broke != nil {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if r.ended || r.broke != nil {
 		return false
 	}
 	next := callback.Go(func() (more bool, err error) {
@@ -142,6 +149,13 @@ func (r *containedRows) Record() arrow.RecordBatch { return r.batch }
 
 // Err is part of array.RecordReader.
 func (r *containedRows) Err() error { return r.err }
+
+// end returns when the reader is not asked any more.
+func (r *containedRows) end() {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.ended = true
+}
 
 // resume ends the caller as the reader has ended, unless it returned.
 func (r *containedRows) resume() {
