@@ -22,14 +22,20 @@ func (s *session) findPrepared(handle []byte) (*prepared, error) {
 	return nil, status.Error(s.srv.profile.unknownPrepared(), "unknown prepared statement")
 }
 
-// addPrepared keeps a statement and returns its handle.
-func (s *session) addPrepared(p *prepared) string {
-	handle := s.nextID(&s.mu.lastStmt)
+// addPrepared keeps a statement, in the place of another unless before is empty, and returns its handle.
+//
+// INVARIANT: nothing is kept of a session that is ending: nobody would take it away.
+func (s *session) addPrepared(ctx context.Context, p *prepared, before string) (handle string, err error) {
+	handle = s.nextID(&s.mu.lastStmt)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.mu.ending {
+		return "", s.srv.statusOf(ctx, errSessionClosed)
+	}
+	delete(s.mu.prepared, before)
 	s.mu.prepared[handle] = p
 	s.mu.latestPrepared = handle
-	return handle
+	return handle, nil
 }
 
 // noteQuery makes a query what an empty handle stands for, with NoHandles.

@@ -58,10 +58,12 @@ func (h *handlers) CreatePreparedStatement(ctx context.Context, r flightsql.Acti
 	if err := h.describePrepared(ctx, c, p); err != nil {
 		return result, err
 	}
-	result.Handle = []byte(c.sess.addPrepared(p))
-	if h.srv.profile.NoHandles {
-		result.Handle = nil
-	} else {
+	handle, err := c.sess.addPrepared(ctx, p, "")
+	if err != nil {
+		return result, err
+	}
+	if !h.srv.profile.NoHandles {
+		result.Handle = []byte(handle)
 		h.srv.ledger.update(func(now *Snapshot) { now.Prepared++ })
 	}
 	result.DatasetSchema, result.ParameterSchema = p.desc.Rows, p.desc.Params
@@ -162,8 +164,8 @@ func (h *handlers) DoPutPreparedStatementQuery(ctx context.Context, q flightsql.
 	case !h.srv.profile.RenewHandles:
 		return q.GetPreparedStatementHandle(), nil
 	}
-	sess.removePrepared(string(q.GetPreparedStatementHandle()))
-	return []byte(sess.addPrepared(p)), nil
+	renewed, err := sess.addPrepared(ctx, p, string(q.GetPreparedStatementHandle()))
+	return []byte(renewed), err
 }
 
 func (h *handlers) DoPutPreparedStatementUpdate(ctx context.Context, u flightsql.PreparedStatementUpdate, rows flight.MessageReader) (int64, error) {
@@ -253,15 +255,4 @@ func readParams(rows array.RecordReader) ([]arrow.RecordBatch, error) {
 		return nil, status.Errorf(codes.InvalidArgument, "parameters: %v", err)
 	}
 	return params, nil
-}
-
-// firstRow keeps the first row only; it takes params over.
-func firstRow(params []arrow.RecordBatch) []arrow.RecordBatch {
-	defer releaseAll(params)
-	for _, b := range params {
-		if b.NumRows() > 0 {
-			return []arrow.RecordBatch{b.NewSlice(0, 1)}
-		}
-	}
-	return nil
 }

@@ -46,8 +46,8 @@ func (h *handlers) planQuery(ctx context.Context, st Statement, bind []arrow.Rec
 	if h.srv.profile.RoamingTickets || c.hasOwnSession() && !k.hasResult {
 		k.release()
 		handles = [][]byte{roamingHandle(k.stmt)}
-	} else {
-		handles = h.srv.tickets.put(k)
+	} else if handles, err = h.srv.tickets.put(ctx, k); err != nil {
+		return nil, err
 	}
 	for i, handle := range handles {
 		if handles[i], err = statementTicket(handle); err != nil {

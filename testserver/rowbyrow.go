@@ -51,3 +51,14 @@ func (h *handlers) turnsOf(sql string, params []arrow.RecordBatch) (turns [][]ar
 	}
 	return turns, owned
 }
+
+// firstRow keeps the first row only; it takes params over.
+func firstRow(params []arrow.RecordBatch) []arrow.RecordBatch {
+	defer releaseAll(params)
+	for _, b := range params {
+		if b.NumRows() > 0 {
+			return []arrow.RecordBatch{b.NewSlice(0, 1)}
+		}
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"strconv"
@@ -35,18 +36,25 @@ type ticket struct {
 // roamingPrefix begins the handle of a ticket that carries its statement.
 const roamingPrefix = "sql\x00"
 
-// put keeps a ticket and returns the handle of each of its endpoints.
-func (t *tickets) put(k *ticket) [][]byte {
+// put keeps a ticket and returns the handle of each of its endpoints, or, where its session is ending, releases it.
+func (t *tickets) put(ctx context.Context, k *ticket) ([][]byte, error) {
 	k.id, k.unredeemed = rand.Text(), len(k.parts)
 	t.mu.Lock()
-	t.byID[k.id] = k
+	ending := k.sess.isEnding() // looked at under the lock: see session.addPrepared
+	if !ending {
+		t.byID[k.id] = k
+	}
 	t.mu.Unlock()
+	if ending {
+		k.release()
+		return nil, t.srv.statusOf(ctx, errSessionClosed)
+	}
 	t.srv.ledger.update(func(now *Snapshot) { now.Tickets++ })
 	handles := make([][]byte, len(k.parts))
 	for i := range handles {
 		handles[i] = fmt.Appendf(nil, "%s/%d", k.id, i)
 	}
-	return handles
+	return handles, nil
 }
 
 // redeem takes one endpoint of a ticket, and what there is of its result. The
