@@ -31,7 +31,9 @@ func TestLateStatementsCostNoConnectionOnSwanLake(t *testing.T) {
 				_, err := r.pool.Update(ctx, "INSERT INTO swanlake.t VALUES (?)", i)
 				return err
 			})
-			late(func(ctx context.Context) error { return drained(r.pool.Query(ctx, "SELECT * FROM swanlake.t WHERE a = ?", i)) })
+			late(func(ctx context.Context) error {
+				return drained(r.pool.Query(ctx, "SELECT * FROM swanlake.t WHERE a = ?", i))
+			})
 			late(func(ctx context.Context) error {
 				return r.pool.InTx(ctx, TxOptions{}, func(ctx context.Context, tx *Tx) error {
 					_, err := tx.Update(ctx, "INSERT INTO swanlake.t VALUES (?)", 100+i)

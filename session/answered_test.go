@@ -250,7 +250,9 @@ func TestAFailureOfTheConnectionGoesBeforeOneOfTheRows(t *testing.T) {
 		failed := errors.New("the rows")
 		r := newRig(t, &fakeConn{})
 		r.handle.conn = &readingConn{r.conn, func(error) error { return transportError() }}
-		rows := array.ReaderFromIter(fakeSchema, func(yield func(arrow.RecordBatch, error) bool) { yield(nil, failed) })
+		rows := array.ReaderFromIter(fakeSchema, func(yield func(arrow.RecordBatch, error) bool) {
+			_ = yield(batchWithoutRows(fakeSchema), nil) && yield(nil, failed)
+		})
 		_, err := r.handle.Ingest(t.Context(), "t", rows, backend.IngestOptions{})
 		require.ErrorIs(t, err, failed)
 		require.ErrorIs(t, err, backend.ErrSessionLost)

@@ -25,7 +25,8 @@ import (
 // the same word, or the rows once it has dropped the table.
 //
 // Where rows fails, Ingest fails with its error, whatever was stored before; the
-// server is told no end of the rows. So it does where a batch has another schema than rows. That error is not taken for one of this server's
+// server is told no end of the rows. Nothing is sent where that comes before their first
+// batch. So it does where a batch has another schema than rows. That error is not taken for one of this server's
 // or its connection's, also where rows is the result of another pool.
 //
 // Ingest reads rows in a goroutine of its own. When ctx ends while rows does
@@ -51,9 +52,8 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 	c.afterStep = rows.Release
 	return runStep(c, func(ctx context.Context) (int64, error) {
 		source := &callerRows{RecordReader: rows, call: c}
-		source.Schema()          // may read the first of them
-		if source.Err() != nil { // nothing was sent
-			return 0, usageError(fmt.Errorf("%w: %w", errRows, *source.failure.Load()))
+		if err := source.readFirst(); err != nil { // nothing was sent
+			return 0, err
 		}
 		n, err := s.conn.Ingest(ctx, source, opts, c.backendCall)
 		c.oneBatch.Store(source.batches.Load() <= 1 && !c.operation.IsSplit() && opts.Mode != backend.IngestReplace)
@@ -97,9 +97,13 @@ func ingestScript(opts backend.IngestOptions) sqlscan.Script {
 //
 // Behind a caller who has left there are no more: the server is told so as of rows that fail. And so it is where a batch
 // is of another schema than its reader, which no backend can send: drivers would give their stream up, and one in C read what it is not.
+//
+// INVARIANT: a backend is given rows of which the first batch has been read. Drivers send the schema before they ask for it,
+// of which a server makes the table, or drops the one that it replaces.
 type callerRows struct {
 	array.RecordReader
 	call    *call
+	waiting bool              // the first batch, or empty, has been read and not been given
 	schema  *arrow.Schema     // of the reader
 	current arrow.RecordBatch // the reader's, until its next
 	failure atomic.Pointer[error]
@@ -121,8 +125,22 @@ func (e *rowsLeftError) Unwrap() error { return e.error }
 // CallerLeft tells backends so.
 func (*rowsLeftError) CallerLeft() {}
 
+// readFirst reads the first batch, before anything is sent.
+func (r *callerRows) readFirst() error {
+	r.Schema() // may read it, and fail
+	r.waiting = r.Err() == nil && r.Next()
+	if r.waiting || r.Err() == nil {
+		return nil
+	}
+	return usageError(fmt.Errorf("%w: %w", errRows, *r.failure.Load()))
+}
+
 // Next is part of array.RecordReader. A driver may not ask for the error.
 func (r *callerRows) Next() bool {
+	if r.waiting {
+		r.waiting = false
+		return true
+	}
 	if r.empty != nil || r.callerLeft() {
 		return false
 	}

@@ -256,16 +256,9 @@ type optionsConn struct {
 }
 
 func (c *optionsConn) Ingest(_ context.Context, _ array.RecordReader, opts backend.IngestOptions, _ backend.Call) (int64, error) {
+	time.Sleep(2 * time.Second)
 	c.options <- opts.Options
 	return 0, nil
-}
-
-// lateRows takes two seconds to tell its schema.
-type lateRows struct{ array.RecordReader }
-
-func (r lateRows) Schema() *arrow.Schema {
-	time.Sleep(2 * time.Second)
-	return r.RecordReader.Schema()
 }
 
 func TestTheOptionsOfAnIngestionAreItsCallersToChangeOnceItHasReturned(t *testing.T) {
@@ -278,7 +271,7 @@ func TestTheOptionsOfAnIngestionAreItsCallersToChangeOnceItHasReturned(t *testin
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		options := map[string]string{"sort": "a"}
-		_, err = r.handle.Ingest(ctx, "t", lateRows{rows}, backend.IngestOptions{Options: options})
+		_, err = r.handle.Ingest(ctx, "t", rows, backend.IngestOptions{Options: options})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		options["sort"] = "b"
 		require.Equal(t, map[string]string{"sort": "a"}, <-c.options)
@@ -321,5 +314,38 @@ func TestRowsThatAreClosedMeanwhileAreNotAll(t *testing.T) {
 		require.ErrorIs(t, err, backend.ErrHandleClosed)
 		_ = from.handle.Close()
 		_ = to.handle.Close()
+	})
+}
+
+// countingIngests counts the ingestions that its backend is given.
+type countingIngests struct {
+	*fakeConn
+	n int
+}
+
+func (c *countingIngests) Ingest(context.Context, array.RecordReader, backend.IngestOptions, backend.Call) (int64, error) {
+	c.n++
+	return 0, nil
+}
+
+// Drivers send the schema of rows that fail at once, and servers then make the table, or drop the one that it replaces.
+func TestNothingIsSentOfRowsThatFailBeforeTheirFirstBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		conn := &countingIngests{fakeConn: r.conn}
+		r.handle.conn = conn
+		must(t, r.handle.BeginTransaction(t.Context()))
+		failed := errors.New("the file is not there")
+		rows := array.ReaderFromIter(int64Batch().Schema(), func(yield func(arrow.RecordBatch, error) bool) { yield(nil, failed) })
+		defer rows.Release()
+		_, err := r.handle.Ingest(t.Context(), "t", rows, backend.IngestOptions{Mode: backend.IngestReplace})
+		require.ErrorIs(t, err, failed)
+		require.Zero(t, conn.n)
+		var e *backend.Error
+		require.ErrorAs(t, err, &e)
+		require.True(t, e.Unsent)
+		must(t, r.handle.Commit(t.Context()))
+		must(t, r.handle.Close())
+		r.reused()
 	})
 }

@@ -46,7 +46,7 @@ func (h *handlers) noteQuery(ctx context.Context, st Statement) error {
 	c := callOf(ctx)
 	desc, err := h.describe(ctx, c, st.SQL, st.Tx)
 	if err == nil {
-		c.sess.addPrepared(&prepared{sql: st.SQL, tx: st.Tx, desc: desc})
+		_, err = c.sess.addPrepared(ctx, &prepared{sql: st.SQL, tx: st.Tx, desc: desc}, "")
 	}
 	return err
 }

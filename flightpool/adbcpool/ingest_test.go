@@ -107,3 +107,24 @@ func TestRowsOfTwoSchemasFailAsRowsDo(t *testing.T) {
 		})
 	}
 }
+
+// Drivers send the schema of rows that fail at once, and their server would make the table, or drop the one that it replaces.
+func TestRowsThatFailAtOnceAreNotSent(t *testing.T) {
+	for _, kind := range []string{"native", "open", "new"} {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, testserver.Strict(), func(r rig) {
+				p := r.pool(kind, func(cfg *flightpool.Config) { cfg.MaxSize, cfg.MinIdle = 1, -1 })
+				r.update(p, "CREATE TABLE t (v BIGINT)")
+				r.update(p, "INSERT INTO t VALUES (1)")
+				broken := errors.New("the file is not there")
+				schema := arrow.NewSchema([]arrow.Field{{Name: "v", Type: arrow.PrimitiveTypes.Int64}}, nil)
+				rows := array.ReaderFromIter(schema, func(yield func(arrow.RecordBatch, error) bool) { yield(nil, broken) })
+				defer rows.Release()
+				_, err := p.Ingest(r.Context(), "t", rows, flightpool.IngestOptions{Mode: flightpool.IngestReplace})
+				require.ErrorIs(r, err, broken)
+				require.Empty(r, r.server.Ledger().Executions("INGEST t"))
+				require.EqualValues(r, 1, p.Stats().Opens)
+			})
+		})
+	}
+}
