@@ -184,7 +184,7 @@ func TestADSNShowsNoPartOfASecretAmongItsOptions(t *testing.T) {
 	r := registry.New()
 	defer r.Close(t.Context()) //nolint:errcheck // nothing is connected
 	for _, kind := range []string{"flightsql", "flight_sql", "postgresql", "postgres", "mysql", "mssql", "firebird"} {
-		for _, name := range []string{"token", "password", "sslpassword", "change%20password"} {
+		for _, name := range []string{"token", "password", "sslpassword", "change%20password", "target"} {
 			for _, behind := range []string{"hunter2", "hunter2=", "hunter2%3D=x", "tls=true&hunter2=x", "%zhunter2=x"} {
 				dsn := kind + "://db.example.com:5432/?" + name + "=abc&" + behind
 				d, err := registry.ParseDSN(dsn)

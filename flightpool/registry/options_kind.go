@@ -189,8 +189,8 @@ var firebirdOptions = textOptions("host", "dbname", "driver",
 // declaredOptions are those of the built-in kinds, with their default drivers.
 var declaredOptions = map[string]Options{"flightsql": flightOptions, "postgresql": postgresOptions, "mysql": mysqlOptions, "mssql": mssqlOptions, "firebird": firebirdOptions}
 
-// secretOptions are those whose values are secrets, whether a kind takes them or not.
-var secretOptions = []string{"token", "password", "sslpassword", "change password"}
+// secretOptions are those whose values are secrets, whether a kind takes them or not. A target may have a password in it.
+var secretOptions = []string{"token", "password", "sslpassword", "change password", "target"}
 
 // checkBehindSecrets refuses, in the query of a DSN, what may be the rest of a secret with an & in it:
 // behind the name of one, what has no value, or is no option of the kind. The names of options are shown.
