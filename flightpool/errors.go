@@ -213,3 +213,15 @@ func (e *rewordedError) Unwrap() error { return e.err }
 func badArgument(op, target, format string, args ...any) error {
 	return &Error{Op: op, Stage: backend.StageArgument, Fault: FaultUsage, Target: target, Unsent: true, Err: fmt.Errorf(format, args...)}
 }
+
+// onConnectError is what OnConnect has failed with. Where that is no error of a call it says nothing
+// of the server, whatever the time was.
+type onConnectError struct{ err error }
+
+func isOwnOfOnConnect(err error) bool {
+	var e *onConnectError
+	return errors.As(err, &e) && !errors.As(e.err, new(*Error))
+}
+
+func (e *onConnectError) Error() string { return "OnConnect: " + e.err.Error() }
+func (e *onConnectError) Unwrap() error { return e.err }

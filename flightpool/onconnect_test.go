@@ -125,6 +125,7 @@ func TestAnErrorOfOnConnectsOwnMakesNoServerUnhealthy(t *testing.T) {
 	for name, prepare := range map[string]func(context.Context, *SessionHandle) error{
 		"its own":            func(context.Context, *SessionHandle) error { return mine },
 		"beside a statement": func(ctx context.Context, s *SessionHandle) error { return errors.Join(paint(ctx, s), mine) },
+		"too late":           func(ctx context.Context, _ *SessionHandle) error { <-ctx.Done(); return errors.Join(ctx.Err(), mine) },
 	} {
 		withServer(t, testserver.Options{Profile: testserver.Strict()}, func(t *testing.T, srv *testserver.Server) {
 			p, err := New(t.Context(), "grpc://server:1", Config{MinIdle: -1, Dialer: srv.Dial, OnConnect: prepare})

@@ -107,15 +107,8 @@ func (p *FlightSQLPool) prepareNew(ctx context.Context, c backend.Conn) error {
 	return nil
 }
 
-// onConnectError is what OnConnect has failed with. Where that is no error of a call it says nothing
-// of the server.
-type onConnectError struct{ err error }
-
-func (e *onConnectError) Error() string { return "OnConnect: " + e.err.Error() }
-func (e *onConnectError) Unwrap() error { return e.err }
-
 // openError is the error of a failed open. An open that took all of DialTimeout is a
-// transport fault, whichever step failed, but for the wait for a token; so is one whose fault is not known, but for OnConnect's own.
+// transport fault, whichever step failed, but for the wait for a token; so is one whose fault is not known. OnConnect's own is neither.
 func (p *FlightSQLPool) openError(ctx context.Context, err error) error {
 	e := &Error{Stage: backend.StageDial, Fault: backend.FaultIn(err), Err: err}
 	var inner *Error
@@ -132,8 +125,11 @@ func (p *FlightSQLPool) openError(ctx context.Context, err error) error {
 		e.Fault, e.Ctx, e.Err = FaultTransport, nil, &noAnswerError{p.cfg.DialTimeout, e.Err}
 		if source := (*tokenError)(nil); errors.As(err, &source) {
 			e.Fault = FaultAuth
+		} else if isOwnOfOnConnect(err) {
+			e.Fault = FaultUnknown
 		}
-	case e.Fault == FaultUnknown && errors.As(err, new(*onConnectError)):
+	case isOwnOfOnConnect(err):
+		e.Fault = FaultUnknown
 	case e.Fault == FaultUnknown, e.Fault == FaultSession:
 		e.Fault = FaultTransport
 	}
