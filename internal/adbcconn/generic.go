@@ -58,6 +58,7 @@ type GenericConn struct {
 	// connection having been lost, Close does. They are accessed with driverLock held.
 	prepared map[*genericPrepared]struct{}
 	mark     sessionMark // of the session that has them
+	proofs   atomic.Bool // the server has closed a proof
 
 	// currentProof and firstProof are the handles that watch over the open
 	// transaction of a Flight SQL driver; see beginProofs. They are accessed with

@@ -28,12 +28,15 @@ import (
 //
 // INVARIANT: nothing is kept on a server that does not tell the proof from the mark behind it (tellApart).
 //
+// INVARIANT: on a server that has closed a proof nothing is kept without one, nor without a mark where it has taken one.
+//
 // The mark itself is never asked behind a statement that may be of another session: it could have
 // that one's number, and would run it. Where the server refuses to prepare one, it answers for nothing.
 type sessionMark struct {
 	stmt    adbc.Statement
 	nonce   string
 	refused bool
+	taken   bool // the server has taken one, be it that it was dropped
 }
 
 // errPreparedLost says that the driver has dialled again, to a session that does not know the
@@ -47,7 +50,8 @@ func (t *driverCall) prepareToKeep(p *genericPrepared, call backend.Call) error 
 		if call.Prove != nil && isSeveral(p.sql) {
 			return t.wrapError(backend.StagePrepare, adbc.Error{Code: adbc.StatusNotImplemented, Msg: "several statements in one text, in a session that Config.OnConnect has prepared, of this driver"})
 		}
-		if _, err := t.beginProof(call); err != nil && (call.Prove != nil || !backend.FaultIn(err).KeepsConn()) {
+		takesProofs := call.Prove != nil || c.proofs.Load() // else one that is refused may show that the server takes none
+		if _, err := t.beginProof(call); err != nil && (takesProofs || !backend.FaultIn(err).KeepsConn()) {
 			return err
 		}
 	}
@@ -127,7 +131,7 @@ func (c *GenericConn) ensureMark(ctx context.Context) error {
 		return c.checkMark(ctx)
 	}
 	err := c.makeMark(ctx)
-	if e, isADBC := adbcError(err); isADBC && faultOf(e).KeepsConn() {
+	if e, isADBC := adbcError(err); isADBC && faultOf(e).KeepsConn() && !c.mark.taken {
 		c.mark.refused = true
 		return nil
 	}
@@ -175,7 +179,7 @@ func (c *GenericConn) makeMark(ctx context.Context) error {
 	nonce := rand.Text()
 	stmt, err := c.prepare(ctx, markSQL(c.cfg.ProbeSQL, nonce), backend.Call{})
 	if err == nil {
-		c.mark = sessionMark{stmt: stmt, nonce: nonce}
+		c.mark = sessionMark{stmt: stmt, nonce: nonce, taken: true}
 	}
 	return err
 }
@@ -244,7 +248,7 @@ func (c *GenericConn) dropMark() {
 		}
 	}
 	mark := c.mark.stmt
-	c.mark = sessionMark{} // one that was refused is asked for again: the server may have failed
+	c.mark = sessionMark{taken: c.mark.taken} // one that was refused is asked for again: the server may have failed
 	if mark != nil {
 		_ = mark.Close()
 	}

@@ -41,7 +41,8 @@ var errSessionReplaced = fmt.Errorf("%w: the driver has made another connection,
 var errTxEndUnknown = fmt.Errorf("%w: the driver has made another connection, before or after the end of the transaction", backend.ErrSessionLost)
 
 // beginProofs prepares the proofs of a transaction that is about to begin.
-// Servers without prepared statements cannot be watched. The caller holds
+// Servers without prepared statements cannot be watched; one that has closed a proof
+// has them, whatever it, or a proxy, says later. The caller holds
 // driverLock. An error leaves those that were prepared, which endProofs closes.
 func (c *GenericConn) beginProofs(ctx context.Context) error {
 	if !c.isFlightSQL {
@@ -52,7 +53,7 @@ func (c *GenericConn) beginProofs(ctx context.Context) error {
 	}
 	for _, w := range []*adbc.Statement{&c.currentProof, &c.firstProof} {
 		stmt, err := c.prepare(ctx, c.cfg.ProbeSQL, backend.Call{})
-		if e, ok := adbcError(err); ok && faultOf(e) == backend.FaultUnsupported {
+		if e, ok := adbcError(err); ok && faultOf(e) == backend.FaultUnsupported && !c.proofs.Load() {
 			return nil
 		}
 		if err != nil {
@@ -112,7 +113,10 @@ func (c *GenericConn) closeProof(handle adbc.Statement, reason error) error {
 	err := handle.Close()
 	e, ok := adbcError(err)
 	switch {
-	case err == nil, ok && faultOf(e) == backend.FaultUnsupported: // handles are never closed there
+	case err == nil:
+		c.proofs.Store(true)
+		return nil
+	case ok && faultOf(e) == backend.FaultUnsupported && !c.proofs.Load(): // handles are never closed there
 		return nil
 	case ok && faultOf(e) == backend.FaultStatement:
 		err = fmt.Errorf("%w (%w)", reason, err)
