@@ -3,6 +3,7 @@ package adbcpool
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
@@ -163,8 +164,7 @@ func (s *statement) boundBatch(ctx context.Context) (arrow.RecordBatch, error) {
 	return read.Value, toADBC(read.Err)
 }
 
-// readAll reads a stream to its end. A batch without rows is passed over: Arrow joins what is
-// encoded by run-ends, or a dictionary, otherwise where one of the arrays is empty.
+// readAll reads a stream to its end.
 func readAll(ctx context.Context, stream array.RecordReader) (arrow.RecordBatch, error) {
 	var batches []arrow.RecordBatch
 	defer func() {
@@ -177,10 +177,8 @@ func readAll(ctx context.Context, stream array.RecordReader) (arrow.RecordBatch,
 		if !b.Schema().Equal(stream.Schema()) {
 			return nil, driverapi.BadArgument("BindStream", fmt.Errorf("a batch has the schema %v, and its stream %v", b.Schema(), stream.Schema()))
 		}
-		if b.NumRows() > 0 {
-			b.Retain()
-			batches = append(batches, b)
-		}
+		b.Retain()
+		batches = append(batches, b)
 		if err := ctxerr.Of(ctx); err != nil {
 			return nil, err
 		}
@@ -211,7 +209,13 @@ func concat(schema *arrow.Schema, batches []arrow.RecordBatch) (arrow.RecordBatc
 		}
 	}()
 	for i := range columns {
-		chunks := table.Column(i).Data().Chunks()
+		chunks := slices.Clone(table.Column(i).Data().Chunks())
+		for n, chunk := range chunks {
+			data := joinable(chunk.Data(), false)
+			chunks[n] = array.MakeFromData(data)
+			defer chunks[n].Release()
+			data.Release()
+		}
 		var err error
 		if len(chunks) == 0 {
 			columns[i] = array.MakeArrayOfNull(memory.DefaultAllocator, schema.Field(i).Type, 0)
@@ -220,4 +224,29 @@ func concat(schema *arrow.Schema, batches []arrow.RecordBatch) (arrow.RecordBatc
 		}
 	}
 	return array.NewRecordBatch(schema, columns, table.NumRows()), nil
+}
+
+// joinable is d with what Concatenate takes for granted of what is encoded by run-ends, or a dictionary, at any depth: that
+// there are buffers. In an array that was built empty, as in a list of which all rows are, there is none, and the next
+// one is joined as if it had the length of that, or it panics.
+func joinable(d arrow.ArrayData, runEnds bool) arrow.ArrayData {
+	dt := d.DataType()
+	if e, ok := dt.(arrow.ExtensionType); ok {
+		dt = e.StorageType()
+	}
+	buffers := slices.Clone(d.Buffers())
+	_, hasDictionary := dt.(*arrow.DictionaryType)
+	if (hasDictionary || runEnds) && buffers[1] == nil {
+		buffers = []*memory.Buffer{memory.NewBufferBytes([]byte{}), memory.NewBufferBytes([]byte{})}
+	}
+	if hasDictionary {
+		return array.NewDataWithDictionary(d.DataType(), d.Len(), buffers, d.NullN(), d.Offset(), d.Dictionary().(*array.Data))
+	}
+	children := make([]arrow.ArrayData, len(d.Children()))
+	_, encoded := dt.(*arrow.RunEndEncodedType)
+	for i, child := range d.Children() {
+		children[i] = joinable(child, encoded && i == 0)
+		defer children[i].Release()
+	}
+	return array.NewData(d.DataType(), d.Len(), buffers, children, d.NullN(), d.Offset())
 }

@@ -158,9 +158,13 @@ func TestADBCABatchWithoutRowsInAStreamChangesNoValue(t *testing.T) {
 		batchOf := func(json string) arrow.RecordBatch {
 			column, _, err := array.FromJSON(memory.DefaultAllocator, values, strings.NewReader(json))
 			require.NoError(t, err)
-			return array.NewRecordBatch(schema, []arrow.Array{column}, int64(column.Len()))
+			batch := array.NewRecordBatch(schema, []arrow.Array{column}, int64(column.Len()))
+			if json == "[7, 7]" { // none of them
+				return batch.NewSlice(1, 1)
+			}
+			return batch
 		}
-		for _, batches := range [][]string{{"[]", "[7, null]"}, {"[7]", "[]", "[null]"}, {"[7, null]", "[]"}, {"[]", "[]", "[7]", "[null]", "[]"}} {
+		for _, batches := range [][]string{{"[7, 7]", "[7]", "[7, 7]", "[null]"}, {"[]", "[7, null]"}, {"[7]", "[]", "[null]"}, {"[7, null]", "[]"}, {"[]", "[]", "[7]", "[null]", "[]"}} {
 			var all []arrow.RecordBatch
 			for _, json := range batches {
 				all = append(all, batchOf(json))
@@ -179,5 +183,46 @@ func TestADBCABatchWithoutRowsInAStreamChangesNoValue(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, joined.NumRows())
 		require.True(t, joined.Schema().Equal(schema))
+	}
+}
+
+// Nor does a row of no values, or NULL, within a list.
+func TestADBCAnEmptyListInAStreamChangesNoValue(t *testing.T) {
+	for _, inner := range []arrow.DataType{
+		arrow.RunEndEncodedOf(arrow.PrimitiveTypes.Int16, arrow.PrimitiveTypes.Int64), arrow.PrimitiveTypes.Int64, arrow.BinaryTypes.String,
+		&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.PrimitiveTypes.Int64},
+		arrow.StructOf(arrow.Field{Name: "s", Type: arrow.RunEndEncodedOf(arrow.PrimitiveTypes.Int16, arrow.PrimitiveTypes.Int64), Nullable: true}),
+	} {
+		values := arrow.ListOf(inner)
+		item := "%d"
+		switch inner.ID() {
+		case arrow.STRUCT:
+			item = `{"s": %d}`
+		case arrow.STRING:
+			item = `"%d"`
+		}
+		schema := arrow.NewSchema([]arrow.Field{{Name: "1", Type: values, Nullable: true}}, nil)
+		for _, rows := range [][]string{{"[]", "[7, 8]"}, {"null", "[7, 8]"}, {"[7]", "[]", "[8, 9]"}, {"[7, 8]", "[]"}, {"[7]", "[]", "[8]", "null", "[8, 9, 9]"}} {
+			var all []arrow.RecordBatch
+			want, got := []any{}, []any{}
+			for _, row := range rows {
+				for _, digit := range "789" {
+					row = strings.ReplaceAll(row, string(digit), fmt.Sprintf(item, digit))
+				}
+				column, _, err := array.FromJSON(memory.DefaultAllocator, values, strings.NewReader("["+row+"]"))
+				require.NoError(t, err, row)
+				all = append(all, array.NewRecordBatch(schema, []arrow.Array{column}, 1))
+				want = append(want, rowscan.Value(column, 0))
+			}
+			stream, err := array.NewRecordReader(schema, all)
+			require.NoError(t, err)
+			joined, err := readAll(t.Context(), stream)
+			require.NoError(t, err, "%v of %v", rows, values)
+			for i := range rows {
+				got = append(got, rowscan.Value(joined.Column(0), i))
+			}
+			require.Equal(t, want, got, "%v of %v", rows, values)
+			joined.Release()
+		}
 	}
 }
