@@ -85,12 +85,8 @@ func newCluster(ctx context.Context, cfg Config, fleet *budgets, dial func(conte
 	}
 	c.res = res
 	close(c.started)
-	if revoker, ok := fleet.leases.(lease.Revoker); ok {
-		c.stopListening = revoker.OnRevoke(c.onRevoked)
-	}
-	if reclaimer, ok := fleet.leases.(lease.Reclaimer); ok { // others are short of what is idle here
-		stopRevokes, stop := c.stopListening, reclaimer.OnReclaim(func(n int) int { return res.CloseIdle(n, 0) })
-		c.stopListening = func() { stopRevokes(); stop() }
+	if err := c.listen(); err != nil {
+		return nil, errjoin.Join(err, c.withCloseTimeout(c.Close))
 	}
 	return c, nil
 }
@@ -136,24 +132,6 @@ func (c *Cluster) close(ctx context.Context, p *physical) error {
 		return err // it may still use p
 	}
 	return p.close(ctx, c.cfg.CloseTimeout)
-}
-
-// onRevoked closes every connection: the idle ones now, those in use when they
-// come back, at the latest at the deadline.
-func (c *Cluster) onRevoked(r lease.Revocation) {
-	c.log.Warn("the fleet's leases are revoked", "deadline", r.Deadline, "error", r.Cause)
-	c.mu.Lock()
-	doomed := make([]*physical, 0, len(c.openConns))
-	for p := range c.openConns {
-		doomed = append(doomed, p)
-	}
-	c.mu.Unlock()
-	c.res.Reset()
-	time.AfterFunc(time.Until(r.Deadline), func() {
-		for _, p := range doomed {
-			p.abort() // closing a closed socket does nothing
-		}
-	})
 }
 
 // Config is a copy of the configuration, defaults filled in.
@@ -269,7 +247,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 	if reservoir.ClosedBefore(err) {
 		return err // the rest is for the Close that came first
 	}
-	c.stopListening() // until then leases could be revoked whose connections were lent
+	err = errjoin.Join(err, c.endListening()) // until then leases could be revoked whose connections were lent
 	// Nothing is left that could need long, and ctx may have ended.
 	return errjoin.Join(err, c.withCloseTimeout(func(ctx context.Context) error {
 		c.repairs.Close()

@@ -109,7 +109,7 @@
 //	login.go, connect.go            one open: token, credentials, protocol
 //	physical.go, socket_unix.go, socket_other.go   one connection
 //	open.go, breaker.go             permission; what a failed open means and how long to pause
-//	cluster.go, budgets.go, stats.go  the whole; its budgets, also while the table cannot be reached
+//	cluster.go, budgets.go, listen.go, stats.go  the whole; its budgets, also while the table cannot be reached, and what they ask for
 //	quota.go, view.go, loan.go      who may have how many; borrowing
 //	connector.go, sqlconn.go        database/sql
 //	pool.go, conn.go, rows.go, tx.go, copy.go   pgx

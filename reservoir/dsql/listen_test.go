@@ -1,0 +1,105 @@
+package dsql
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/lease"
+)
+
+// badLeases are a program's own, whose registrations do not begin or end as they should. They note which were to end.
+type badLeases struct {
+	lease.Leases
+	begin, end func()
+	ended      []string
+}
+
+func (b *badLeases) Valid() error { return nil }
+
+func (b *badLeases) OnRevoke(func(lease.Revocation)) func() {
+	b.begin()
+	return func() { b.ended = append(b.ended, "revoke"); b.end() }
+}
+
+func (b *badLeases) OnReclaim(func(int) int) func() {
+	return func() { b.ended = append(b.ended, "reclaim") }
+}
+
+// piped is a cluster over these leases, whose connections are ends of pipes. others are the other ends. closed
+// counts the budgets that were closed.
+func piped(t *testing.T, leases lease.Leases, size int) (c *Cluster, others chan net.Conn, closed *int, err error) {
+	cfg, err := Config{Host: someHost, MaxSize: size, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+	require.NoError(t, err)
+	others, closed = make(chan net.Conn, 100), new(int)
+	own := &budgets{leases: leases, limiter: lease.NewLimiter("x", 100, 100), closers: []func(context.Context) error{
+		func(context.Context) error { *closed++; return nil },
+	}}
+	c, err = newCluster(t.Context(), cfg, own, func(context.Context) (*physical, error) {
+		p := &physical{}
+		local, other := net.Pipe()
+		p.setSocket(local)
+		p.owner.Store(ownedByCloser) // so that nothing is closed but its end of the pipe
+		others <- other
+		return p, nil
+	})
+	return c, others, closed, err
+}
+
+func TestACloseEndsWhateverTheLeasesDo(t *testing.T) {
+	hangs := make(chan struct{})
+	for name, bad := range map[string]func(){
+		"panic": func() { panic("the program's") }, "end its goroutine": runtime.Goexit, "hang": func() { <-hangs },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hangs = make(chan struct{})
+				leases := &badLeases{Leases: lease.NewLeases("x", 3), begin: func() {}, end: bad}
+				c, _, closed, err := piped(t, leases, 3)
+				require.NoError(t, err)
+				require.NoError(t, c.WaitReady(t.Context(), 3))
+				began := time.Now()
+				closing := callback.Go(func() (struct{}, error) { return struct{}{}, c.Close(t.Context()) })
+				ended := callback.EndsWithin(closing.Done, time.Hour)
+				took := time.Since(began)
+				close(hangs)
+				<-closing.Done
+				require.True(t, ended)
+				require.LessOrEqual(t, took, c.cfg.CloseTimeout)
+				require.True(t, closing.Returned)
+				require.ErrorContains(t, closing.Err, "Leases")
+				require.Equal(t, 1, *closed, "what is its own is closed all the same")
+				synctest.Wait()
+				require.Equal(t, []string{"revoke", "reclaim"}, leases.ended)
+			})
+		})
+	}
+}
+
+func TestLeasesThatFailAtTheStartLeaveNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leases := &badLeases{Leases: lease.NewLeases("x", 3), begin: func() { panic("the program's") }}
+		var others chan net.Conn
+		made := callback.Go(func() (closed *int, err error) {
+			_, others, closed, err = piped(t, leases, 3)
+			return closed, err
+		})
+		<-made.Done
+		require.True(t, made.Returned)
+		require.ErrorContains(t, made.Err, "the program's")
+		require.Equal(t, 1, *made.Value)
+		synctest.Wait()
+		require.Zero(t, leases.Stats().InUse)
+		for range len(others) {
+			_, err := (<-others).Read(make([]byte, 1))
+			require.Error(t, err)
+		}
+	})
+}
