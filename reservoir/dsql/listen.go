@@ -43,10 +43,11 @@ func (c *Cluster) onRevoked(r lease.Revocation) {
 		doomed = append(doomed, p)
 	}
 	c.mu.Unlock()
-	c.res.Reset()
+	force := c.res.Recall()
 	time.AfterFunc(time.Until(r.Deadline), func() {
 		for _, p := range doomed {
 			p.abort() // closing a closed socket does nothing
 		}
+		force(r.Cause) // those that were opened meanwhile, too, and no lease waits for a borrower
 	})
 }

@@ -2,6 +2,7 @@ package dsql
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"runtime"
@@ -101,5 +102,54 @@ func TestLeasesThatFailAtTheStartLeaveNoConnection(t *testing.T) {
 			_, err := (<-others).Read(make([]byte, 1))
 			require.Error(t, err)
 		}
+	})
+}
+
+// Others may have the lease from the deadline on: it must not count here for as long as a borrower keeps what is left.
+func TestARevokedLeaseComesBackAtItsDeadlineWhateverItsBorrowerDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leases := &revoking{Leases: lease.NewLeases("x", 1)}
+		c, others, _, err := piped(t, leases, 1)
+		require.NoError(t, err)
+		held, err := c.res.Acquire(t.Context())
+		require.NoError(t, err)
+		other, deadline := <-others, time.Now().Add(20*time.Second)
+		leases.tell(lease.Revocation{Deadline: deadline, Cause: errGone})
+		_, err = other.Read(make([]byte, 1))
+		require.Error(t, err)
+		require.Equal(t, deadline, time.Now())
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		next, err := c.res.Acquire(ctx)
+		if err != nil {
+			_ = held.Release()
+		}
+		require.NoError(t, err)
+		require.Equal(t, deadline, time.Now())
+		require.NoError(t, next.Release())
+		require.Error(t, held.Release(), "it was taken back")
+		require.NoError(t, c.Close(t.Context()))
+	})
+}
+
+// A connection that no list has yet, since it was opened while the leases were revoked, is closed by the deadline, too.
+func TestAConnectionOfTheMomentOfItsRevocationIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leases := &revoking{Leases: lease.NewLeases("x", 1)}
+		c, others, _, err := piped(t, leases, 1)
+		require.NoError(t, err)
+		held, err := c.res.Acquire(t.Context())
+		require.NoError(t, err)
+		c.mu.Lock()
+		clear(c.openConns)
+		c.mu.Unlock()
+		deadline := time.Now().Add(20 * time.Second)
+		leases.tell(lease.Revocation{Deadline: deadline, Cause: errGone})
+		other := <-others
+		require.NoError(t, other.SetReadDeadline(deadline.Add(time.Second)))
+		_, err = other.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		_ = held.Release()
+		require.NoError(t, c.Close(t.Context()))
 	})
 }

@@ -325,9 +325,8 @@ func TestLeasesCanBeRevokedWhileCloseWaits(t *testing.T) {
 		_, err = server.Read(make([]byte, 1))
 		require.Error(t, err)
 		require.Equal(t, 20*time.Second, time.Since(began))
-		require.Empty(t, closed)
-		_ = busy.Release() // it was taken back
 		require.NoError(t, <-closed)
+		require.Error(t, busy.Release(), "it was taken back")
 		require.Nil(t, leases.tell)
 	})
 }
