@@ -100,6 +100,15 @@ func FaultOf(code codes.Code, msg string) Fault {
 	}
 }
 
+// RefusesToken reports whether a status refuses the credential of a call, which servers look at before anything else. GizmoSQL
+// has the status of a wrong statement for a token that it has not signed since it was started, or that has expired, its own or
+// one of another's that stands for a password.
+func RefusesToken(code codes.Code, msg string) bool {
+	return code == codes.Unauthenticated || code == codes.InvalidArgument && strings.Contains(msg, tokenText)
+}
+
+const tokenText = "Token verification failed with error: "
+
 // lackTexts are how those others begin: Spice, and InfluxDB, which looks at the message of an action
 // alone, and cannot decode that of some. Further on it may be the text of a statement that is wrong.
 var lackTexts = []string{
@@ -114,7 +123,7 @@ var lackTexts = []string{
 // tokens that a server signed before it was started again behind a proxy (GizmoSQL, which makes another secret then),
 // and cookies of which the server knows nothing (those with the session middleware of Arrow C++ and Java).
 var goneTexts = map[codes.Code][]string{
-	codes.InvalidArgument:  {"session has been killed", "Token verification failed with error: ", "Invalid or expired arrow_flight_session_id cookie"},
+	codes.InvalidArgument:  {"session has been killed", tokenText, "Invalid or expired arrow_flight_session_id cookie"},
 	codes.NotFound:         {"cannot find connect arrow context of the token", "Invalid arrow_flight_session_id cookie"},
 	codes.Internal:         {"UserSession expire after access", "Context handle not found: "},
 	codes.PermissionDenied: {"invalid Bearer token"},

@@ -52,7 +52,7 @@ func (a *authority) checkBearer(ctx context.Context) (string, error) {
 	case credential == "":
 		return "", status.Error(codes.Unauthenticated, "no bearer token")
 	default:
-		return "", status.Error(codes.Unauthenticated, "bearer token is unknown or expired")
+		return "", status.Error(a.srv.profile.TokenCode, a.srv.profile.TokenText)
 	}
 }
 

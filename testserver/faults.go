@@ -210,8 +210,8 @@ func (f *Faults) EndStatements() int { return f.srv.sessions.interruptAll(errTim
 // exist live on.
 func (f *Faults) LimitSessions(n int) { f.srv.sessions.setLimit(n) }
 
-// ExpireTokens makes every bearer token invalid. Calls answer UNAUTHENTICATED
-// until the client makes a handshake. It returns how many there were.
+// ExpireTokens makes every bearer token invalid. Calls answer UNAUTHENTICATED, or
+// what TokenCode of the profile says, until the client makes a handshake. It returns how many there were.
 func (f *Faults) ExpireTokens() int { return f.srv.auth.expireAll() }
 
 // ExpireToken makes one bearer token invalid and reports whether it was valid.

@@ -36,6 +36,10 @@ type Profile struct {
 	// everything by, but for what needs none. Zero: as GizmoSQL does.
 	KilledCode codes.Code
 	KilledText string
+	// TokenCode and TokenText are what a bearer token is refused by that the server does not know, in front of everything
+	// else. Zero: UNAUTHENTICATED.
+	TokenCode codes.Code
+	TokenText string
 	// EvictedCode is what GetSessionOptions answers, once, to a client whose
 	// session was evicted. Zero: the client silently gets a new session, as
 	// it does from every other RPC.
@@ -258,6 +262,8 @@ func (p Profile) resolve() (Profile, error) {
 	setDefault(&p.LimitCode, codes.ResourceExhausted)
 	setDefault(&p.KilledCode, codes.InvalidArgument)
 	setDefault(&p.KilledText, "Your session has been killed. Please re-connect.")
+	setDefault(&p.TokenCode, codes.Unauthenticated)
+	setDefault(&p.TokenText, "bearer token is unknown or expired")
 	setDefault(&p.StatementCode, codes.InvalidArgument)
 	setDefault(&p.TooLargeCode, codes.ResourceExhausted)
 	setDefault(&p.TicketCode, codes.NotFound)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -107,7 +106,7 @@ func (ch *channel) observeReply(rpc *trackedRPC, authorization string, err error
 	if ch.owner == nil {
 		return header, err
 	}
-	if status.Code(err) == codes.Unauthenticated {
+	if refusesToken(err) {
 		rejected := authorization // only here it is kept
 		ch.owner.endpoint.rejectedAuthorization.Store(&rejected)
 	}

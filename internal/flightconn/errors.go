@@ -66,7 +66,7 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 	switch {
 	case s.Code() == codes.Unauthenticated && e.Unsent:
 		e.Stage = backend.StageAuth // gRPC's client had no credential to send
-	case s.Code() == codes.Unauthenticated:
+	case backend.RefusesToken(s.Code(), s.Message()):
 		// The credential of a call's first RPC is looked at before anything
 		// else is, so nothing was done. A proxy's page may stand in place of another answer.
 		e.Unsent = r.sends.count.Load() <= 1 && r.op != "Ingest" && !effect.IsPage(err)
@@ -76,6 +76,12 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 		return r.lostError(stage, err)
 	}
 	return e
+}
+
+// refusesToken is backend.RefusesToken of an error.
+func refusesToken(err error) bool {
+	s, ok := status.FromError(err)
+	return ok && backend.RefusesToken(s.Code(), s.Message())
 }
 
 // classifyEnded classifies a cancellation or timeout: by the caller's context, by the

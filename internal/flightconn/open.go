@@ -79,7 +79,7 @@ func (r *rpcCall) establish(ctx context.Context) error {
 		return r.wrapOpenError(backend.StageAuth, err)
 	}
 	err := r.beginSession(ctx)
-	if status.Code(err) == codes.Unauthenticated && c.cfg().Authorization != nil {
+	if refusesToken(err) && c.cfg().Authorization != nil {
 		if err = r.obtainCredential(ctx); err == nil { // the source is told of the refusal
 			err = r.beginSession(ctx)
 		}
@@ -97,7 +97,7 @@ func (r *rpcCall) establish(ctx context.Context) error {
 func (r *rpcCall) beginSession(ctx context.Context) error {
 	r.conn.mayHaveSession = true
 	err := r.checkSession(ctx)
-	r.conn.mayHaveSession = status.Code(err) != codes.Unauthenticated
+	r.conn.mayHaveSession = !refusesToken(err)
 	return err
 }
 
@@ -147,7 +147,7 @@ func (r *rpcCall) wrapOpenError(stage backend.Stage, err error) error {
 	case r.callerEndedErr(s.Code() == codes.DeadlineExceeded) != nil:
 		e.Fault, e.Ctx = backend.FaultContext, r.callerEndedErr(true)
 	case noCredential != nil:
-	case s.Code() == codes.Unauthenticated, s.Code() == codes.PermissionDenied:
+	case backend.RefusesToken(s.Code(), s.Message()), s.Code() == codes.PermissionDenied:
 		e.Stage, e.Fault = backend.StageAuth, backend.FaultAuth
 	case errors.Is(lost, errUntracked):
 		e.Fault, e.Err = backend.FaultUsage, lost
