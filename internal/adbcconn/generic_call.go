@@ -154,7 +154,10 @@ func (t *driverCall) wrapError(stage backend.Stage, err error) error {
 		e.Fault = faultOf(driver)
 		if s, ok := statusOf(driver); ok {
 			e.Err = WithCause(err, s.Err())
-			if s.Code() == codes.Unauthenticated && t.op == "Update" && !effect.IsPage(e.Err) {
+			switch refused := backend.RefusesToken(s.Code(), s.Message()); {
+			case refused && !c.opened.Load():
+				e.Fault = backend.FaultAuth // which there was no session by
+			case refused && t.op == "Update" && !effect.IsPage(e.Err):
 				e.Unsent = true // who asks is looked at before anything is done; a proxy's page may stand in place of another answer
 			}
 		}
