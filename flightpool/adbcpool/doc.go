@@ -54,6 +54,9 @@
 //     it is told as failed.
 //   - Nor is one that stores the parameters of an INSERT as they are, whatever its VALUES or
 //     SELECT makes of them (SwanLake).
+//   - Nor, with Open either, is one that takes a read for a command, and drops its rows (SwanLake: SHOW
+//     DATABASES, CALL, and with parameters what its parser does not know): such a result has no
+//     columns and no rows, and flightpool's own client makes an error of it.
 //   - Nothing can be watched on servers without prepared statements, or which
 //     do not refuse to close a handle that they do not know; nor prepared statements where none of a
 //     SELECT of a text alone is taken, and HealthCheck.SQL is not VALUES 1.
