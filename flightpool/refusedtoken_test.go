@@ -35,6 +35,24 @@ func TestNoCallFailsSinceAServerHasForgottenItsTokens(t *testing.T) {
 	}
 }
 
+// Nor has a server seen a COMMIT whose token it refuses.
+func TestNothingIsStoredByACommitWhoseTokenIsRefused(t *testing.T) {
+	for _, profile := range []testserver.Profile{restartedGizmoSQL(), testserver.GizmoSQL()} {
+		inBubble(t, profile, Config{MaxSize: 2, Auth: BasicAuth("me", "x")}, func(r *rig) {
+			r.exec("CREATE TABLE t (x INT)")
+			tx := r.begin()
+			_, err := tx.Update(r.Context(), "INSERT INTO t VALUES (1)")
+			require.NoError(r, err)
+			r.srv.Faults().ExpireTokens()
+			err = tx.Commit(r.Context())
+			require.Error(r, err)
+			require.NotErrorIs(r, err, ErrCommitUnknown)
+			r.srv.Faults().EvictSessions()
+			require.Equal(r, "0", r.value(r.pool, "SELECT count(*) FROM t"))
+		})
+	}
+}
+
 // The source of a token is told of a refusal, by whatever status that comes.
 func TestTheSourceOfATokenIsAskedAgainWhereItsTokenIsForgotten(t *testing.T) {
 	for _, profile := range []testserver.Profile{restartedGizmoSQL(), testserver.GizmoSQL()} {
