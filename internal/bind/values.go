@@ -77,8 +77,8 @@ func (v Values) Batch(schema *arrow.Schema) (arrow.RecordBatch, error) {
 	v = slices.Clone(v)
 	for i, value := range v {
 		t := value.arrowType()
-		if i < len(parameters) {
-			told := parameters[i].Type
+		if parameter, isTold := parameters.at(i); isTold {
+			told := parameter.Type
 			if isOfClock(told) {
 				v[i] = value.asClock()
 			}
@@ -86,7 +86,7 @@ func (v Values) Batch(schema *arrow.Schema) (arrow.RecordBatch, error) {
 				v[i] = v[i].asTimeOfDay()
 			}
 			t = fitted(v[i].arrowType(), told, value.hasNanoseconds())
-			if number, its, ok := value.asNumber(parameters[i]); ok {
+			if number, its, ok := value.asNumber(parameter); ok {
 				v[i], t = number, its
 			}
 		}
@@ -123,7 +123,7 @@ func followsType(own arrow.DataType) bool {
 
 // matched is v as the server's names of the parameters order it, with what it has told of each. Where it has told no
 // such names, which parameter is meant is not known.
-func (v Values) matched(schema *arrow.Schema) (Values, []arrow.Field, error) {
+func (v Values) matched(schema *arrow.Schema) (Values, toldParameters, error) {
 	named := map[string]Value{}
 	for _, value := range v {
 		if value.name != "" {
@@ -134,9 +134,9 @@ func (v Values) matched(schema *arrow.Schema) (Values, []arrow.Field, error) {
 	case len(named) == 0:
 		return v, byPosition(schema), nil
 	case len(named) < len(v):
-		return nil, nil, errors.New("named parameters are given twice, or beside others by position")
+		return nil, toldParameters{}, errors.New("named parameters are given twice, or beside others by position")
 	case schema == nil || schema.NumFields() == 0:
-		return nil, nil, errors.New("the server does not tell the names of the parameters: give them by position")
+		return nil, toldParameters{}, errors.New("the server does not tell the names of the parameters: give them by position")
 	}
 	ordered, unused := make(Values, schema.NumFields()), maps.Clone(named)
 	var faults []error
@@ -155,31 +155,75 @@ func (v Values) matched(schema *arrow.Schema) (Values, []arrow.Field, error) {
 	for _, name := range slices.Sorted(maps.Keys(unused)) {
 		faults = append(faults, fmt.Errorf("the statement has no parameter %q", name))
 	}
-	return ordered, schema.Fields(), errjoin.Join(faults...)
+	return ordered, toldParameters{schema: schema}, errjoin.Join(faults...)
 }
 
 // parameterMark is in front of the names and numbers of parameters that DataFusion's servers tell.
 const parameterMark = "$"
 
-// byPosition is what the server has told of each parameter, by their positions.
+// toldParameters is what the server has told of the parameters, by their positions. The zero value is nothing.
+type toldParameters struct {
+	schema *arrow.Schema
+	order  []int // the field of each; nil: they stand in their order
+}
+
+// at is what was told of the parameter of a position, from 0.
+func (t toldParameters) at(position int) (field arrow.Field, told bool) {
+	if t.schema == nil || position >= t.schema.NumFields() {
+		return arrow.Field{}, false
+	}
+	if t.order != nil {
+		position = t.order[position]
+	}
+	return t.schema.Field(position), true
+}
+
+// byPosition finds out which field is whose.
 //
 // INVARIANT: a value is sent in the form of its own parameter. Where the server tells them by their numbers ($2), these are
 // their positions, and not the order in which they stand: it is none on InfluxDB 3, another in each answer, and that of
 // texts ($1, $10, $2) on other servers with DataFusion.
-func byPosition(schema *arrow.Schema) []arrow.Field {
+func byPosition(schema *arrow.Schema) toldParameters {
+	told := toldParameters{schema: schema}
 	if schema == nil {
-		return nil
+		return told
 	}
-	told := schema.Fields()
-	ordered, taken := make([]arrow.Field, len(told)), make([]bool, len(told))
-	for _, field := range told {
-		number, err := strconv.Atoi(strings.TrimPrefix(field.Name, parameterMark))
-		if err != nil || number < 1 || number > len(told) || taken[number-1] {
+	n := schema.NumFields()
+	var order []int // made for the first that is out of its place
+	for i := range n {
+		number, is := positionIn(schema.Field(i).Name)
+		if !is || number < 1 || number > n {
 			return told
 		}
-		ordered[number-1], taken[number-1] = field, true
+		if number == i+1 && order == nil {
+			continue
+		}
+		if order == nil {
+			order = make([]int, n)
+			for j := range order {
+				order[j] = -1
+			}
+			for j := range i {
+				order[j] = j
+			}
+		}
+		if order[number-1] >= 0 {
+			return told
+		}
+		order[number-1] = i
 	}
-	return ordered
+	told.order = order
+	return told
+}
+
+// positionIn is the number that a parameter is called by.
+func positionIn(name string) (number int, is bool) {
+	name = strings.TrimPrefix(name, parameterMark)
+	if name == "" || name[0] < '0' || name[0] > '9' { // it would cost an error
+		return 0, false
+	}
+	number, err := strconv.Atoi(name)
+	return number, err == nil
 }
 
 // hasNanoseconds reports whether it is a time which microseconds do not tell exactly, or a
