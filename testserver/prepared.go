@@ -150,7 +150,7 @@ func (h *handlers) DoPutPreparedStatementQuery(ctx context.Context, q flightsql.
 	if err != nil {
 		return nil, err
 	}
-	params, err := readParams(rows)
+	params, err := h.readParams(rows)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (h *handlers) DoPutPreparedStatementUpdate(ctx context.Context, u flightsql
 	if h.srv.profile.ByText && !p.isCommand {
 		return 0, status.Error(codes.InvalidArgument, "prepared statement returns rows; use ExecuteQuery")
 	}
-	params, err := readParams(rows)
+	params, err := h.readParams(rows)
 	if err != nil {
 		return 0, err
 	}
@@ -239,11 +239,15 @@ func (h *handlers) takeParams(p *prepared) []arrow.RecordBatch {
 }
 
 // readParams reads all batches; a stream without columns binds nothing.
-func readParams(rows array.RecordReader) ([]arrow.RecordBatch, error) {
+func (h *handlers) readParams(rows array.RecordReader) ([]arrow.RecordBatch, error) {
 	var params []arrow.RecordBatch
 	for rows.Next() {
 		if b := rows.RecordBatch(); b.NumCols() > 0 {
-			b.Retain()
+			if h.srv.profile.NullsAsText {
+				b = nullsAsText(b)
+			} else {
+				b.Retain()
+			}
 			params = append(params, b)
 		}
 	}

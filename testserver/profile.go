@@ -146,6 +146,8 @@ type Profile struct {
 	// BindFirstRow ignores all but the first row of a query's parameters,
 	// and forgets them after one run.
 	BindFirstRow bool
+	// NullsAsText takes a NULL among the parameters for the text null, where they are texts or of no type.
+	NullsAsText bool
 	// RenewHandles gives a prepared statement a new handle with every bind.
 	RenewHandles bool
 	// NoHandles gives prepared statements an empty handle, by which the session runs the query or statement that it was sent

@@ -113,6 +113,7 @@ type capabilities struct {
 	txIDsCut     atomic.Bool // a caller has cut the question: the next Open asks it
 	order        backend.StatementOrder
 	handles      atomic.Int32           // see handlesUnknown
+	nulls        atomic.Int32           // see nullsUnknown
 	database     atomic.Pointer[string] // by the SqlInfo of the server's version; nil: not asked yet
 }
 

@@ -1,0 +1,89 @@
+package flightpool
+
+import (
+	"context"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/script"
+)
+
+// unionOf is a batch with the column of another in a dense union.
+func unionOf(b arrow.RecordBatch) (*arrow.Schema, []arrow.RecordBatch) {
+	types, offsets := array.NewInt8Builder(memory.DefaultAllocator), array.NewInt32Builder(memory.DefaultAllocator)
+	for i := range b.NumRows() {
+		types.Append(0)
+		offsets.Append(int32(i))
+	}
+	union, err := array.NewDenseUnionFromArrays(types.NewArray(), offsets.NewArray(), []arrow.Array{b.Column(0)})
+	if err != nil {
+		panic(err)
+	}
+	schema := arrow.NewSchema([]arrow.Field{{Name: "x", Type: union.DataType()}}, nil)
+	return schema, []arrow.RecordBatch{array.NewRecordBatch(schema, []arrow.Array{union}, b.NumRows())}
+}
+
+// GizmoSQL takes a NULL among the parameters for the text null, which a column of texts stores.
+func TestANullIsNotStoredAsAText(t *testing.T) {
+	for name, c := range map[string]struct {
+		server   string
+		loses    bool
+		union    bool // rows come in one
+		refused  bool
+		question int // how often the server is asked
+	}{
+		"GizmoSQL":                  {"gizmosql", true, false, true, 1},
+		"a GizmoSQL that keeps it":  {"gizmosql", false, false, false, 1},
+		"GizmoSQL on SQLite":        {"gizmosql", false, true, false, 1},
+		"another server":            {"another", false, false, false, 0},
+		"one that does not tell it": {"", false, false, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			profile := testserver.GizmoSQL()
+			profile.NullsAsText = c.loses
+			profile.SQLInfo = map[flightsql.SqlInfo]any{flightsql.SqlInfoFlightSqlServerName: c.server}
+			engine, asked := script.New(), 0
+			engine.On("SELECT CAST(? AS VARCHAR)", func(ctx context.Context, _ string, params arrow.RecordBatch) (array.RecordReader, error) {
+				if params == nil { // it is prepared
+					return array.NewRecordReader(arrow.NewSchema([]arrow.Field{{Name: "x", Type: arrow.BinaryTypes.String, Nullable: true}}, nil), nil)
+				}
+				asked++
+				if c.union {
+					return array.NewRecordReader(unionOf(params))
+				}
+				return array.NewRecordReader(params.Schema(), []arrow.RecordBatch{params})
+			})
+			inBubbleOn(t, testserver.Options{Profile: profile, Engine: engine}, Config{MaxSize: 1, Auth: BasicAuth("me", "x")}, func(r *rig) {
+				r.exec("CREATE TABLE t (k BIGINT, s VARCHAR)")
+				change := func(args ...any) error {
+					_, err := r.pool.Update(r.Context(), "INSERT INTO t VALUES (?, ?)", args...)
+					return err
+				}
+				require.NoError(r, change(1, "x"))
+				require.Zero(r, asked, "before the first NULL")
+				for range 2 {
+					err := change(2, nil)
+					if c.refused {
+						require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
+						require.ErrorContains(r, err, "write NULL into the statement")
+						err = readAll(r.pool.Query(r.Context(), "SELECT * FROM t WHERE s = ?", nil))
+						require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
+					} else {
+						require.NoError(r, err)
+					}
+				}
+				require.NoError(r, change(3, "y"))
+				require.Equal(r, c.question, asked)
+				require.Equal(r, "0", r.value(r.pool, "SELECT count(*) FROM t WHERE s = 'null'"))
+				require.Equal(r, uint64(1), r.pool.Stats().Opens)
+			})
+		})
+	}
+}

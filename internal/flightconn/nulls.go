@@ -1,0 +1,102 @@
+package flightconn
+
+import (
+	"context"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/eof"
+)
+
+// Values of capabilities.nulls: what the server makes of a parameter that is NULL.
+const (
+	nullsUnknown int32 = iota
+	nullsKept
+	nullsLost // it takes another value for it
+)
+
+// Who takes a NULL for the text null, and by which query that is seen: it gives the parameter back.
+const (
+	nullsLoser = "gizmosql"
+	nullsSQL   = "SELECT CAST(? AS VARCHAR)"
+)
+
+// checkNulls refuses parameters with a NULL where the server takes another value for it. GizmoSQL binds each value as its
+// text, and for a NULL the text null: a column of texts stores that, and a condition finds it, without an error.
+//
+// Only a server of that name is asked, once per endpoint, before the first NULL. Where the answer is missing,
+// the parameters are sent, and the next NULL asks again.
+func (c *Conn) checkNulls(ctx context.Context, params arrow.RecordBatch, call backend.Call) error {
+	known := &c.endpoint.capabilities.nulls
+	if params == nil || known.Load() == nullsKept || !hasNull(params) {
+		return nil
+	}
+	if known.Load() == nullsUnknown {
+		made, err := c.askNulls(ctx, call)
+		if err != nil && (ctx.Err() != nil || !backend.FaultIn(err).KeepsConn()) {
+			return err
+		} else if err == nil {
+			known.Store(made)
+		}
+	}
+	if known.Load() != nullsLost {
+		return nil
+	}
+	r := &rpcCall{conn: c, op: "Bind", caller: ctx}
+	return r.usageError("this server takes a NULL among the parameters for the text null: write NULL into the statement instead")
+}
+
+// askNulls has the server give a NULL back.
+func (c *Conn) askNulls(ctx context.Context, call backend.Call) (int32, error) {
+	name, err := c.sqlInfo(ctx, flightsql.SqlInfoFlightSqlServerName)
+	if err != nil || name != nullsLoser {
+		return nullsKept, err
+	}
+	call = backend.Call{Tx: call.Tx, Headers: call.Headers}
+	stmt, err := c.Prepare(ctx, nullsSQL, call)
+	if err != nil {
+		return nullsUnknown, err
+	}
+	defer func() { _ = stmt.Close(ctx) }() // of no use to anybody else
+	column := array.NewStringBuilder(memory.DefaultAllocator)
+	defer column.Release()
+	column.AppendNull()
+	value := column.NewArray()
+	defer value.Release()
+	row := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "1", Type: value.DataType(), Nullable: true}}, nil), []arrow.Array{value}, 1)
+	defer row.Release()
+	stream, err := stmt.(*prepared).query(ctx, row, call)
+	if err != nil {
+		return nullsUnknown, err
+	}
+	defer stream.Close()
+	made := nullsUnknown
+	for {
+		batch, err := stream.Next()
+		if eof.Reached(err) {
+			return made, nil
+		} else if err != nil {
+			return nullsUnknown, err
+		}
+		if batch.NumRows() > 0 && batch.NumCols() > 0 {
+			made = nullsKept
+			if text, ok := batch.Column(0).(array.StringLike); ok && text.IsValid(0) { // GizmoSQL on SQLite has a union
+				made = nullsLost
+			}
+		}
+	}
+}
+
+// hasNull reports whether a value of the rows is NULL.
+func hasNull(rows arrow.RecordBatch) bool {
+	for _, column := range rows.Columns() {
+		if column.NullN() > 0 || column.DataType().ID() == arrow.NULL && column.Len() > 0 {
+			return true
+		}
+	}
+	return false
+}
