@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"google.golang.org/grpc/codes"
@@ -236,27 +235,4 @@ func (h *handlers) takeParams(p *prepared) []arrow.RecordBatch {
 		p.bind(nil)
 	}
 	return params
-}
-
-// readParams reads all batches; a stream without columns binds nothing.
-func (h *handlers) readParams(rows array.RecordReader) ([]arrow.RecordBatch, error) {
-	var params []arrow.RecordBatch
-	for rows.Next() {
-		if b := rows.RecordBatch(); b.NumCols() > 0 {
-			if h.srv.profile.NullsAsText {
-				b = nullsAsText(b)
-			} else {
-				b.Retain()
-			}
-			params = append(params, b)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		releaseAll(params)
-		if s, ok := status.FromError(err); ok { // of the stream that carries them
-			return nil, s.Err()
-		}
-		return nil, status.Errorf(codes.InvalidArgument, "parameters: %v", err)
-	}
-	return params, nil
 }

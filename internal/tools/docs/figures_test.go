@@ -125,13 +125,13 @@ func TestWhatSettingsAreKnownFromIsThere(t *testing.T) {
 		switch {
 		case row[2] == "p":
 			require.Contains(t, string(profiles), "func "+name+"() Profile", "docs/settings.md says there is a profile")
-		case row[2] == "**m**" && name != "SwanLake": // by hand
+		case row[2] == "**m**" && name != "SwanLake" && !strings.HasPrefix(name, "GizmoSQL"): // by hand
 			require.Contains(t, string(servers), "| "+name+" |", "docs/settings.md says it was measured")
 		case row[2] == "°":
 			require.NotContains(t, string(profiles), "func "+name+"() Profile")
 		}
 	}
-	require.Equal(t, map[string]int{"**m**": 8, "p": 5, "°": 10}, found)
+	require.Equal(t, map[string]int{"**m**": 10, "p": 4, "°": 9}, found)
 }
 
 // What the code has many of stands on the page that is about it.

@@ -4,7 +4,32 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
+
+// readParams reads all batches; a stream without columns binds nothing.
+func (h *handlers) readParams(rows array.RecordReader) ([]arrow.RecordBatch, error) {
+	var params []arrow.RecordBatch
+	for rows.Next() {
+		if b := rows.RecordBatch(); b.NumCols() > 0 {
+			if h.srv.profile.NullsAsText {
+				b = nullsAsText(b)
+			} else {
+				b.Retain()
+			}
+			params = append(params, b)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		releaseAll(params)
+		if s, ok := status.FromError(err); ok { // of the stream that carries them
+			return nil, s.Err()
+		}
+		return nil, status.Errorf(codes.InvalidArgument, "parameters: %v", err)
+	}
+	return params, nil
+}
 
 // nullsAsText returns a batch with the text null in place of each NULL of texts, or of no type.
 func nullsAsText(b arrow.RecordBatch) arrow.RecordBatch {
