@@ -13,6 +13,9 @@ import (
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/printing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Conn is backend.Conn over one HTTP/2 transport to a Flight SQL server.
@@ -35,7 +38,7 @@ type Conn struct {
 	closeErr  error
 	trips     roundTrips
 
-	mayHaveSession bool // of Open, which alone uses it
+	mayHaveSession bool // set by Open alone
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
@@ -146,7 +149,7 @@ func (c *Conn) Close() error {
 
 // close ends the calls under way first, and then asks the server to end the
 // session: a server that runs one statement at a time would queue the request
-// behind them. A transport that is dead already is not asked. It is asked where
+// behind them. A transport that is dead already is not asked: leaveSession asks beside it. It is asked where
 // only the session was replaced, since the session that took its place is ours
 // to end too.
 //
@@ -167,6 +170,7 @@ func (c *Conn) close() error {
 	limit := c.cfg().CloseTimeout
 	if !alive || limit <= 0 {
 		c.transport.closeWithin(errClosed, 0)
+		c.leaveSession(limit)
 		return nil
 	}
 	start := time.Now()
@@ -215,6 +219,33 @@ func (c *Conn) hasOwnSession() bool {
 	cfg := c.cfg()
 	byHandshake := cfg.Basic != nil && c.id.credential().Header != basicAuth(cfg.Basic.User, cfg.Basic.Password)
 	return byHandshake || cfg.SessionHeader != "" || c.id.hasOwnNameOfSession()
+}
+
+// leaveSession ends a session that outlives the transport, which has broken, over the control channel: GizmoSQL
+// keeps it for good, with the statement that it runs and with its transaction, by which it holds the rows that it has changed
+// against all others. The caller does not wait for the answers, the endpoint's Close does.
+func (c *Conn) leaveSession(limit time.Duration) {
+	capabilities := &c.endpoint.capabilities
+	if limit <= 0 || !c.mayHaveSession || !c.hasOwnSession() || capabilities.closeSession.isMissing() || !c.endpoint.abandoned.Add() {
+		return
+	}
+	callback.Go(func() (struct{}, error) {
+		defer c.endpoint.abandoned.Done()
+		ctx, stop := detached(limit)
+		defer stop()
+		cc, done, err := c.endpoint.control(c.transport.peer())
+		if err != nil {
+			return struct{}{}, err
+		}
+		defer done()
+		client := pb.NewFlightServiceClient(&channel{cc: cc, id: c.id})
+		if !capabilities.cancelInfo.isMissing() { // the session's end does not stop what it runs
+			if _, err := c.cancelFlightInfo(ctx, client, unnamed); status.Code(err) == codes.Unavailable {
+				return struct{}{}, err // nobody is there
+			}
+		}
+		return struct{}{}, c.rawAction(ctx, client, flight.CloseSessionActionType, &flight.CloseSessionRequest{}, &flight.CloseSessionResult{})
+	})
 }
 
 // closeSession tells the server that the session is over, once the endpoint is
