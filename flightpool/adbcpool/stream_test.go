@@ -195,10 +195,10 @@ func TestADBCAnEmptyListInAStreamChangesNoValue(t *testing.T) {
 	} {
 		values := arrow.ListOf(inner)
 		item := "%d"
-		switch inner.ID() {
-		case arrow.STRUCT:
+		switch id := inner.ID(); {
+		case id == arrow.STRUCT:
 			item = `{"s": %d}`
-		case arrow.STRING:
+		case id == arrow.STRING:
 			item = `"%d"`
 		}
 		schema := arrow.NewSchema([]arrow.Field{{Name: "1", Type: values, Nullable: true}}, nil)

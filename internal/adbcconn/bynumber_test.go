@@ -33,7 +33,8 @@ func TestColumnsOfABatchAreTheParametersOfTheirPositionThroughTheDriver(t *testi
 		for _, field := range rows.Schema().Fields() {
 			got = append(got, field.Name)
 		}
-		for rows.Next() { //nolint:revive // to the end
+		for rows.Next() {
+			continue // to the end
 		}
 		return rows.Err()
 	}}, func(t *testing.T, c backend.Conn) {
