@@ -194,12 +194,9 @@ func TestADBCAnEmptyListInAStreamChangesNoValue(t *testing.T) {
 		arrow.StructOf(arrow.Field{Name: "s", Type: arrow.RunEndEncodedOf(arrow.PrimitiveTypes.Int16, arrow.PrimitiveTypes.Int64), Nullable: true}),
 	} {
 		values := arrow.ListOf(inner)
-		item := "%d"
-		switch id := inner.ID(); {
-		case id == arrow.STRUCT:
-			item = `{"s": %d}`
-		case id == arrow.STRING:
-			item = `"%d"`
+		item, isOther := map[arrow.Type]string{arrow.STRUCT: `{"s": %d}`, arrow.STRING: `"%d"`}[inner.ID()]
+		if !isOther {
+			item = "%d"
 		}
 		schema := arrow.NewSchema([]arrow.Field{{Name: "1", Type: values, Nullable: true}}, nil)
 		for _, rows := range [][]string{{"[]", "[7, 8]"}, {"null", "[7, 8]"}, {"[7]", "[]", "[8, 9]"}, {"[7, 8]", "[]"}, {"[7]", "[]", "[8]", "null", "[8, 9, 9]"}} {
