@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
@@ -86,4 +87,23 @@ func TestANullIsNotStoredAsAText(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server without SqlInfo is no GizmoSQL, and is asked for that once.
+func TestAServerThatLacksSQLInfoIsAskedForItsNameOnce(t *testing.T) {
+	profile := testserver.Strict()
+	profile.Refuse = map[string]codes.Code{"CommandGetSqlInfo": codes.Unimplemented}
+	inBubble(t, profile, Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (s VARCHAR)")
+		asked := r.srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, Do: testserver.Delay(1)})
+		before := 0
+		for i := range 6 {
+			if i == 3 { // what else is learned of INSERTs is
+				before = asked.Fired()
+			}
+			_, err := r.pool.Update(r.Context(), "INSERT INTO t VALUES (?)", nil)
+			require.NoError(r, err)
+		}
+		require.Equal(r, before, asked.Fired())
+	})
 }

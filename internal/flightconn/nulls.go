@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
@@ -53,6 +54,9 @@ func (c *Conn) checkNulls(ctx context.Context, params arrow.RecordBatch, call ba
 // askNulls has the server give a NULL back.
 func (c *Conn) askNulls(ctx context.Context, call backend.Call) (int32, error) {
 	name, err := c.sqlInfo(ctx, flightsql.SqlInfoFlightSqlServerName)
+	if backend.FaultIn(err) == backend.FaultUnsupported && !effect.IsPage(err) {
+		return nullsKept, nil // GizmoSQL has it
+	}
 	if err != nil || name != nullsLoser {
 		return nullsKept, err
 	}
