@@ -9,7 +9,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
@@ -92,7 +91,7 @@ func TestANullIsNotStoredAsAText(t *testing.T) {
 // A server without SqlInfo is no GizmoSQL, and is asked for that once.
 func TestAServerThatLacksSQLInfoIsAskedForItsNameOnce(t *testing.T) {
 	profile := testserver.Strict()
-	profile.Refuse = map[string]codes.Code{"CommandGetSqlInfo": codes.Unimplemented}
+	profile.SQLInfo = map[flightsql.SqlInfo]any{}
 	inBubble(t, profile, Config{MaxSize: 1}, func(r *rig) {
 		r.exec("CREATE TABLE t (s VARCHAR)")
 		asked := r.srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, Do: testserver.Delay(1)})

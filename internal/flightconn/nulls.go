@@ -7,6 +7,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/effect"
@@ -54,8 +56,8 @@ func (c *Conn) checkNulls(ctx context.Context, params arrow.RecordBatch, call ba
 // askNulls has the server give a NULL back.
 func (c *Conn) askNulls(ctx context.Context, call backend.Call) (int32, error) {
 	name, err := c.sqlInfo(ctx, flightsql.SqlInfoFlightSqlServerName)
-	if backend.FaultIn(err) == backend.FaultUnsupported && !effect.IsPage(err) {
-		return nullsKept, nil // GizmoSQL has it
+	if code := status.Code(err); (code == codes.Unimplemented || code == codes.NotFound || code == codes.InvalidArgument) && !effect.IsPage(err) {
+		return nullsKept, nil // it has no name: GizmoSQL has
 	}
 	if err != nil || name != nullsLoser {
 		return nullsKept, err
