@@ -31,6 +31,7 @@ func TestAConnectionThatBreaksLeavesNoSession(t *testing.T) {
 		require.Zero(r, now.Running, "%v", now)
 		require.Zero(r, now.Transactions, "%v", now)
 		require.LessOrEqual(r, now.Sessions, 1, "%v", now)
+		require.LessOrEqual(r, now.Conns, 1, "what has asked for that is closed: %v", now)
 		require.Equal(r, 1, now.Cancels, "GizmoSQL ends a session without the statement that it runs")
 		r.exec("UPDATE t SET x = 3")
 		require.Equal(r, "1", r.value(r.pool, "SELECT count(*) FROM t WHERE x = 3"))

@@ -53,10 +53,10 @@ func TestOnlyAServerThatRunsWhatItPreparesIsSentAnInsertAsAQuery(t *testing.T) {
 			defer batch.Release()
 			_, err := s.UpdateWithOptions(t.Context(), tc.sql, QueryOptions{Params: batch, Route: RouteUpdate})
 			require.NoError(t, err)
+			require.NoError(t, s.Close()) // what goes on behind the call has ended
 			require.Len(t, w.stored, len(tc.values))
 			asQuery := strings.Contains(strings.Join(w.log, "\n"), "\nbind INSERT")
 			require.Equal(t, tc.asQuery, asQuery, w.log)
-			require.NoError(t, s.Close())
 		})
 	}
 }

@@ -325,6 +325,7 @@ func TestNoFormatControlsTheTerminal(t *testing.T) {
 		s.enter(`\format ` + format)
 		s.enter("SELECT 'before\u009b2J\u202e' AS a;")
 		s.wait(`before\u009b2J\u202e`)
+		s.prompted("=>") // what was entered is in the history then, which is removed with the test
 	}
 }
 

@@ -237,7 +237,10 @@ func (c *Conn) leaveSession(limit time.Duration) {
 		if err != nil {
 			return struct{}{}, err
 		}
-		defer done()
+		defer func() {
+			done()
+			c.endpoint.dropControl(cc)
+		}()
 		client := pb.NewFlightServiceClient(&channel{cc: cc, id: c.id})
 		if !capabilities.cancelInfo.isMissing() { // the session's end does not stop what it runs
 			if _, err := c.cancelFlightInfo(ctx, client, unnamed); status.Code(err) == codes.Unavailable {

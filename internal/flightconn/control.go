@@ -132,6 +132,19 @@ func (e *Endpoint) releaseControl(cc *controlChannel) {
 	}
 }
 
+// dropControl closes a channel that is not in use any more: what it was for is rare, and it counts among the server's connections.
+func (e *Endpoint) dropControl(cc *controlChannel) {
+	e.mu.Lock()
+	unused := cc.users == 0 && e.mu.control[cc.peer] == cc
+	if unused {
+		delete(e.mu.control, cc.peer)
+	}
+	e.mu.Unlock()
+	if unused {
+		_ = cc.Close()
+	}
+}
+
 // redialingClient is a gRPC client that holds no session and may dial again as it needs:
 // that of a location or a control channel. Of a failed attempt gRPC keeps only
 // the text; client keeps the error, and calls that fail for it lead there.
