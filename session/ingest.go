@@ -24,9 +24,9 @@ import (
 // sent in several parts, or with IngestReplace, since a server that has the call may refuse the rest of the rows by
 // the same word, or the rows once it has dropped the table.
 //
-// Where rows fails, Ingest fails with its error, whatever was stored before; the
+// Where rows fails, or has a batch of another schema than its own, Ingest fails with that error, whatever was stored before; the
 // server is told no end of the rows. Nothing is sent where that comes before their first
-// batch. So it does where a batch has another schema than rows. That error is not taken for one of this server's
+// batch. That error is not taken for one of this server's
 // or its connection's, also where rows is the result of another pool.
 //
 // Ingest reads rows in a goroutine of its own. When ctx ends while rows does

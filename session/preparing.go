@@ -74,8 +74,8 @@ func unlessRefused(err error) error {
 }
 
 // requireHeededParams has an update with parameters refused, before anything of it is sent, that such a server would make
-// as it prepares it: a change within what is taken for a query, with NULLs for its parameters. In a transaction, where a server that is not known cannot be asked, it shows by its transactions, which
-// SwanLake counts. Of an INSERT whose rows are not its parameters it is found out here what requireStored goes by.
+// as it prepares it: a change within what is taken for a query, with NULLs for its parameters. In a transaction, where a
+// server that is not known cannot be asked, it shows by its transactions, which SwanLake counts. Of an INSERT whose rows are not its parameters it is found out here what requireStored goes by.
 func (c *call) requireHeededParams(script sqlscan.Script, params parameters) {
 	if !params.given() || !script.ChangesInQuery() && !script.ComputesRows() {
 		return

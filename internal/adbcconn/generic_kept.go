@@ -101,11 +101,11 @@ func (c *GenericConn) keepMarked(ctx context.Context, sql string, call backend.C
 	if err := c.ensureMark(ctx); err != nil {
 		return nil, cmp.Or(c.endProofs(errSessionReplaced), err)
 	}
-	stmt, err := c.prepareBehindProof(ctx, sql, call)
-	if err != nil {
+	got, err := c.prepareBehindProof(ctx, sql, call)
+	if err = cmp.Or(err, got.refusal); err != nil {
 		c.dropMark()
 	}
-	return stmt, err
+	return got.stmt, err
 }
 
 // keepInTx is keep inside a watched transaction. The statement cannot be a proof, since its owner may close

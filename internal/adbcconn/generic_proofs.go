@@ -166,10 +166,18 @@ func (t *driverCall) prepareProven(sql string, call backend.Call) (stmt adbc.Sta
 	if refused, err = t.beginProof(call); err != nil {
 		return nil, refused, err
 	}
-	stmt, err = runInDriver(t, backend.StagePrepare, func(ctx context.Context) (adbc.Statement, error) {
+	got, err := runInDriver(t, backend.StagePrepare, func(ctx context.Context) (preparation, error) {
 		return t.conn.prepareBehindProof(ctx, sql, call)
-	}, func(late adbc.Statement) { _ = late.Close() })
-	return stmt, err != nil && backend.FaultIn(err).KeepsConn(), err
+	}, func(late preparation) {
+		if late.stmt != nil {
+			_ = late.stmt.Close()
+		}
+	})
+	if err == nil && got.refusal != nil {
+		err = t.wrapError(backend.StagePrepare, got.refusal)
+		return nil, backend.FaultIn(err).KeepsConn(), err
+	}
+	return got.stmt, false, err
 }
 
 // beginProof prepares a proof outside of transactions, before call.Prove recognises the session;
@@ -194,17 +202,26 @@ func (t *driverCall) beginProof(call backend.Call) (refused bool, err error) {
 	return refused, err
 }
 
+// preparation is a statement, or why there is none, in the session of the proof before it.
+type preparation struct {
+	stmt    adbc.Statement
+	refusal error
+}
+
 // prepareBehindProof prepares a statement and closes the proof that was prepared before it. The
 // caller holds driverLock.
-func (c *GenericConn) prepareBehindProof(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
-	stmt, err := c.prepare(ctx, sql, call)
+//
+// INVARIANT: what the closing of the proof fails with, by whatever answer, is no refusal of the statement: the session
+// may be another one.
+func (c *GenericConn) prepareBehindProof(ctx context.Context, sql string, call backend.Call) (preparation, error) {
+	stmt, refusal := c.prepare(ctx, sql, call)
 	if replaced := c.endProofs(errSessionReplaced); replaced != nil {
-		if err == nil {
+		if refusal == nil {
 			_ = stmt.Close()
 		}
-		return nil, replaced
+		return preparation{}, replaced
 	}
-	return stmt, err
+	return preparation{stmt, refusal}, nil
 }
 
 // toRunProven is toRun for an update: see mustProve. Several statements in one text, of which

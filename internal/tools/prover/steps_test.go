@@ -731,7 +731,7 @@ func (w *world) commit(s step, a *actor) {
 		if t.told || t.failed && w.calm {
 			w.breaks("commit of an aborted transaction", "%q is confirmed", s)
 		}
-	case errors.Is(err, backend.ErrBusy):
+	case errors.Is(err, backend.ErrBusy) && !errors.Is(err, flightpool.ErrTxAborted): // else it is why a caller has left
 		return
 	case t.aside && !errors.Is(err, flightpool.ErrTxAborted): // which alone says that nothing is stored
 		t.ended = either
