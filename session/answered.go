@@ -110,13 +110,3 @@ func notBegun(err error) error {
 	}
 	return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: fmt.Errorf("%w: a transaction may be open of which nothing is known: %w", backend.ErrSessionLost, err)}
 }
-
-// noWordOnProof is the failure of a call before which no answer of the server's to the proof has come. A
-// page of HTTP in its place, taken for a refusal, would leave the session unwatched also with a server
-// that takes the proof.
-func noWordOnProof(err error) error {
-	if !backend.FaultIn(err).KeepsConn() {
-		return err
-	}
-	return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: fmt.Errorf("%w: the proof of the session: %w", backend.ErrSessionLost, err)}
-}

@@ -84,7 +84,7 @@ func NewKeeping(ctx context.Context, conn backend.Conn, policy *Policy, ended fu
 	switch {
 	case err == nil:
 		kept.stmt = stmt
-	case !backend.FaultIn(err).KeepsConn(), effect.IsPage(err):
+	case !backend.FaultIn(err).KeepsConn(), effect.NoVerdict(err):
 		return nil, noWordOnProof(err)
 	default:
 		kept.state, kept.refusal = proofImpossible, err

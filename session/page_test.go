@@ -12,11 +12,14 @@ import (
 )
 
 // pages are what gRPC makes of a proxy's pages that stand in place of an answer, and that would
-// leave the connection as it was if they were the server's.
+// leave the connection as it was if they were the server's. What a server or proxy has stopped by itself is no answer either.
 func pages() map[string]error {
 	out := map[string]error{}
 	for code, fault := range map[codes.Code]backend.Fault{codes.Unimplemented: backend.FaultUnsupported, codes.PermissionDenied: backend.FaultStatement, codes.Unauthenticated: backend.FaultAuth} {
 		out[code.String()] = &backend.Error{Stage: backend.StageExecute, Fault: fault, Err: status.Error(code, "unexpected HTTP status code received from server: 4xx")}
+	}
+	for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Canceled} {
+		out[code.String()] = &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(code, "stopped")}
 	}
 	return out
 }

@@ -53,7 +53,7 @@ func (s *SessionHandle) learnPreparing(ctx context.Context) (preparing, error) {
 	switch {
 	case err == nil:
 		err = stmt.Close(ctx)
-	case !backend.FaultIn(err).KeepsConn(), effect.IsPage(err):
+	case !backend.FaultIn(err).KeepsConn(), effect.NoVerdict(err):
 		return preparingUnknown, unlessRefused(err)
 	case backend.FaultIn(err) == backend.FaultUnsupported, strings.Contains(strings.ToLower(err.Error()), "function"): // it prepares nothing, or has none of DuckDB's
 	case strings.Contains(err.Error(), preparingWords):

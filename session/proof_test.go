@@ -107,19 +107,33 @@ func TestAProofThatIsRefusedOnceIsPreparedAgain(t *testing.T) {
 	}{
 		{codes.Internal, 1, 2, true},
 		{codes.InvalidArgument, 1, 2, true},
-		{codes.Internal, 0, 2, false},
+		{codes.Internal, 2, 3, true},
+		{codes.Internal, 0, 3, false},
+		{codes.InvalidArgument, 0, 2, false},
+		{codes.DeadlineExceeded, 1, 2, true},
+		{codes.DeadlineExceeded, 0, 2, false},
 		{codes.Unimplemented, 0, 1, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			conn := proofConn{fakeConn: &fakeConn{forgives: true}, times: tc.times}
-			conn.prepares = &backend.Error{Stage: backend.StagePrepare, Fault: backend.FaultOf(tc.code, "no"), Err: status.Error(tc.code, "no")}
+			fault := backend.FaultOf(tc.code, "no")
+			if tc.code == codes.DeadlineExceeded {
+				fault = backend.FaultStatement // as it is to a connection whose caller has not left
+			}
+			conn.prepares = &backend.Error{Stage: backend.StagePrepare, Fault: fault, Err: status.Error(tc.code, "no")}
 			r := newRig(t, conn.fakeConn)
 			r.handle = New(&conn, r.policy, r.returned)
-			must(t, r.handle.BeginTransaction(t.Context()))
+			err := r.handle.BeginTransaction(t.Context())
+			if tc.code == codes.DeadlineExceeded && tc.times == 0 { // nobody has said that it takes none
+				require.ErrorIs(t, err, backend.ErrSessionLost)
+				_ = r.handle.Close()
+				return
+			}
+			must(t, err)
 			require.Equal(t, tc.tries, conn.tried)
 			conn.answer = func(own backend.Stream) backend.Stream { own.Close(); return answers() }
 			time.Sleep(time.Second)
-			_, err := r.handle.Update(t.Context(), "INSERT 1")
+			_, err = r.handle.Update(t.Context(), "INSERT 1")
 			require.Equal(t, tc.holds, errors.Is(err, backend.ErrSessionLost), "%v: %v", tc.code, err)
 			require.Equal(t, !tc.holds, slices.Contains(conn.Log(), "tx1: INSERT 1"))
 			_ = r.handle.Close()
@@ -434,4 +448,20 @@ func (s *longStream) Next() (arrow.RecordBatch, error) {
 		batch, err, s.more = s.more, nil, nil
 	}
 	return batch, err
+}
+
+// A server that executes nothing, and fails to prepare the proof without a reason, has not said that it takes none.
+func TestAProofThatFailsWithTheServerIsNoRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails := &backend.Error{Stage: backend.StagePrepare, Fault: backend.FaultStatement, Err: status.Error(codes.Internal, "out of order")}
+		conn := proofConn{fakeConn: &fakeConn{forgives: true, fail: map[string]error{"SELECT 1": fails}}, prepares: fails}
+		r := newRig(t, conn.fakeConn)
+		r.handle = New(&conn, r.policy, r.returned)
+		err := r.handle.BeginTransaction(t.Context())
+		require.ErrorIs(t, err, backend.ErrSessionLost)
+		require.True(t, backend.SafeToRetry(err))
+		require.NotContains(t, conn.Log(), "Begin")
+		_ = r.handle.Close()
+		require.ErrorIs(t, r.discarded(), backend.ErrSessionLost)
+	})
 }

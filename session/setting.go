@@ -121,7 +121,7 @@ func (s *SessionHandle) resetTxPolicy(ctx context.Context, e sqlscan.Effect) err
 		_, err = s.runStateQuery(ctx, r, backend.Call{})
 	}
 	switch {
-	case err != nil && backend.FaultIn(err).KeepsConn() && !effect.IsPage(err) && !s.policy.answeredQueries.has(r.key):
+	case err != nil && backend.FaultIn(err).KeepsConn() && !effect.NoVerdict(err) && !s.policy.answeredQueries.has(r.key):
 		return nil
 	case err != nil:
 		return err

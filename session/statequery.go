@@ -205,7 +205,7 @@ func (s *SessionHandle) tellsNoPlace(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	for _, r := range []stateQuery{namespaceQuery, catalogQuery} {
-		if _, err := s.runStateQuery(ctx, r, backend.Call{}); err == nil || !backend.FaultIn(err).KeepsConn() || effect.IsPage(err) {
+		if _, err := s.runStateQuery(ctx, r, backend.Call{}); err == nil || !backend.FaultIn(err).KeepsConn() || effect.NoVerdict(err) {
 			return false, err
 		}
 	}

@@ -33,7 +33,7 @@ func (s *SessionHandle) verifyTemps(ctx context.Context) error {
 // own first, where that of the caller's is there, and keeps it then. A server without these catalogue functions has none.
 func (s *SessionHandle) verifyIngestion(ctx context.Context) error {
 	err := s.verifyTemps(ctx)
-	if err != nil && backend.FaultIn(err).KeepsConn() && !effect.IsPage(err) {
+	if err != nil && backend.FaultIn(err).KeepsConn() && !effect.NoVerdict(err) {
 		return nil
 	}
 	return err

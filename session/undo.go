@@ -262,7 +262,7 @@ func (s *SessionHandle) dropPivotTypes(ctx context.Context) error {
 			row, err = s.runStateQuery(ctx, pivotTypesQuery, backend.Call{})
 		}
 		switch {
-		case err != nil && backend.FaultIn(err).KeepsConn() && !effect.IsPage(err) && !s.policy.answeredQueries.has(pivotTypesQuery.key):
+		case err != nil && backend.FaultIn(err).KeepsConn() && !effect.NoVerdict(err) && !s.policy.answeredQueries.has(pivotTypesQuery.key):
 			return nil
 		case err != nil || row[0].text == "0":
 			return err

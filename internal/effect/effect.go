@@ -97,6 +97,17 @@ func IsPage(err error) bool {
 	return slices.ContainsFunc(proxyWords, func(word string) bool { return strings.Contains(text, word) })
 }
 
+// NoVerdict reports whether err is no judgement of what was asked, though it leaves the connection as good as before: a
+// page of HTTP (IsPage), or the status of an RPC that has taken too long, or was ended, on the server or on the way to it.
+func NoVerdict(err error) bool {
+	var answer interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &answer) {
+		return false
+	}
+	code := answer.GRPCStatus().Code()
+	return code == codes.Canceled || code == codes.DeadlineExceeded || IsPage(err)
+}
+
 // txWords name what was aborted, in a refusal of a COMMIT. Connections, streams and requests are
 // aborted too.
 var txWords = []string{"transaction", "txn", "already aborted"}
