@@ -233,7 +233,7 @@ func (w *world) judge(s step, a *actor, err error) {
 	switch {
 	case errors.Is(err, flightpool.ErrExhausted) && (w.parallel || w.held() >= w.program.max):
 	case errors.Is(err, backend.ErrBusy) && a != nil && a.held != nil:
-	case w.profile.FreshCookie && errors.Is(err, flightpool.ErrSessionLost) && (a == nil || !a.heard): // it had ended when it was acquired
+	case w.profile.FreshCookie && errors.Is(err, flightpool.ErrSessionLost) && (a == nil || !a.heard || w.srv.Ledger().Snapshot().SessionsEvicted > a.evicted): // it had ended when it was acquired, or since
 	case w.profile.CountedIDs && errors.Is(err, flightpool.ErrSessionLost) && w.inTxBeside(a) && strings.Contains(err.Error(), "to two sessions at once"):
 	case w.program.auth == "token" && known && (e.Fault == flightpool.FaultAuth || e.Fault == flightpool.FaultSession && strings.Contains(err.Error(), "Unauthenticated: ")) && w.mayExpire(s, a): // during the call, or since the session was lent
 	case w.sourceWorse:
@@ -670,7 +670,7 @@ func (w *world) acquire(s step, a *actor) {
 		w.judge(s, nil, err)
 		return
 	}
-	*a = actor{handle: handle, since: time.Now(), used: time.Now(), settled: settled, done: a.done}
+	*a = actor{handle: handle, since: time.Now(), evicted: w.srv.Ledger().Snapshot().SessionsEvicted, used: time.Now(), settled: settled, done: a.done}
 }
 
 func (w *world) close(s step, a *actor) {

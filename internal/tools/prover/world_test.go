@@ -110,6 +110,7 @@ type actor struct {
 	done     chan struct{}   // closed once its step beside the others is done, nil for none
 	held     *heldResult     // a result that stays open from one step to others
 	since    time.Time       // of the session
+	evicted  int             // sessions that the server had ended by then
 	used     time.Time       // start of its last call of which the server may know
 	refused  bool            // a commit was refused: one Rollback more is no mistake
 }
