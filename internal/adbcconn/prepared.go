@@ -98,9 +98,12 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, sc back
 }
 
 // begin starts a call with params bound, in parts that the server accepts. The
-// caller must unbind and end the call. Parameters that cannot be sent are the
-// caller's fault, found before anything is.
+// caller must unbind and end the call. Parameters that cannot be sent, or which the
+// server takes for others, are the caller's fault, found before anything is.
 func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatch, sc backend.Call) (*call, error) {
+	if err := p.conn.CheckNulls(ctx, params, sc); err != nil {
+		return nil, err
+	}
 	k, err := p.conn.begin(ctx, op, sc)
 	if err != nil {
 		return nil, err

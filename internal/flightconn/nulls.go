@@ -28,12 +28,13 @@ const (
 	nullsSQL   = "SELECT CAST(? AS VARCHAR)"
 )
 
-// checkNulls refuses parameters with a NULL where the server takes another value for it. GizmoSQL binds each value as its
-// text, and for a NULL the text null: a column of texts stores that, and a condition finds it, without an error.
+// CheckNulls refuses parameters with a NULL where the server takes another value for it. GizmoSQL binds each value as its
+// text, and for a NULL the text null: a column of texts stores that, and a condition finds it, without an error. Whoever
+// executes a prepared statement on the connection asks it before.
 //
 // Only a server of that name is asked, once per endpoint, before the first NULL. Where the answer is missing,
 // the parameters are sent, and the next NULL asks again.
-func (c *Conn) checkNulls(ctx context.Context, params arrow.RecordBatch, call backend.Call) error {
+func (c *Conn) CheckNulls(ctx context.Context, params arrow.RecordBatch, call backend.Call) error {
 	known := &c.endpoint.capabilities.nulls
 	if params == nil || known.Load() == nullsKept || !hasNull(params) {
 		return nil
