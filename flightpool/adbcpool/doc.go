@@ -56,9 +56,9 @@
 //     SELECT makes of them (SwanLake).
 //   - Nor is one that takes a NULL among the parameters for the text null (GizmoSQL on DuckDB): a column of texts
 //     stores that. Write NULL into the statement there, or use Open, with which such parameters are refused.
-//   - Nor, with Open either, is one that takes a read for a command, and drops its rows (SwanLake: SHOW
+//   - Nor is one that takes a read for a command, and drops its rows (SwanLake: SHOW
 //     DATABASES, CALL, and with parameters what its parser does not know): such a result has no
-//     columns and no rows, and flightpool's own client makes an error of it.
+//     columns and no rows. With Open it is an error.
 //   - Nothing can be watched on servers without prepared statements, or which
 //     do not refuse to close a handle that they do not know; nor prepared statements where none of a
 //     SELECT of a text alone is taken, and HealthCheck.SQL is not VALUES 1.

@@ -176,6 +176,9 @@ type genericSource struct {
 
 func (r *genericSource) schema() *arrow.Schema { return r.rows.reader.Schema() }
 
+// affected is not told: ADBC counts the rows of a result there, not those that a statement changed.
+func (r *genericSource) affected() (int64, bool) { return 0, false }
+
 // next reads a batch in the driver. No batch and no error is the end.
 func (r *genericSource) next() (arrow.RecordBatch, error) {
 	r.dropGiven()

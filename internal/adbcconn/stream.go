@@ -19,6 +19,9 @@ import (
 type source interface {
 	schema() *arrow.Schema
 
+	// affected is what the server counts of a change that has no rows; false where it does not tell.
+	affected() (n int64, told bool)
+
 	// next returns a batch, valid until the following next or release, or
 	// io.EOF. Errors are *backend.Error.
 	next() (arrow.RecordBatch, error)
@@ -53,9 +56,8 @@ func newStream(src source) *stream { return &stream{src: src} }
 // Schema is part of backend.Stream.
 func (s *stream) Schema() *arrow.Schema { return s.src.schema() }
 
-// RowsAffected is part of backend.Stream. ADBC counts the rows of a result
-// there, not those that a statement changed.
-func (s *stream) RowsAffected() (int64, bool) { return 0, false }
+// RowsAffected is part of backend.Stream.
+func (s *stream) RowsAffected() (int64, bool) { return s.src.affected() }
 
 // Next is part of backend.Stream. A Close beside it makes it return with
 // ErrHandleClosed, and leaves the release to it.
@@ -113,6 +115,17 @@ type connSource struct {
 }
 
 func (r *connSource) schema() *arrow.Schema { return r.rows.Schema() }
+
+// affected asks the one stream of the result, which the driver has opened for its schema.
+func (r *connSource) affected() (n int64, told bool) {
+	if len(r.call.endpoints) != 1 {
+		return 0, false
+	}
+	if fetch, err := r.call.endpoints[0].open(); err == nil {
+		return fetch.AffectedRows()
+	}
+	return 0, false
+}
 
 // next checks each batch, since reading a value of one that is not valid could
 // panic, and that none is missing before it (advance). The driver's word for the end is not

@@ -206,6 +206,10 @@ func (f *TicketStream) Recv() (*pb.FlightData, error) {
 	return data, err
 }
 
+// AffectedRows is how many rows the server says that a statement has touched which was sent as a query and has none. It is
+// false where it does not tell.
+func (f *TicketStream) AffectedRows() (n int64, told bool) { return f.stream.affectedRows() }
+
 // GaveRows reports whether the message that Recv has returned last is a batch of rows.
 func (f *TicketStream) GaveRows() bool { return f.gaveRows }
 

@@ -63,11 +63,18 @@ func openReader(ctx context.Context, from rowSource, ticket []byte, e *Endpoint,
 			return nil, err
 		}
 	}
-	if values := stream.header.Get(affectedRowsKey); len(values) > 0 {
-		n, err := strconv.ParseInt(values[0], 10, 64)
-		rd.affected, rd.affectedKnown = n, err == nil
-	}
+	rd.affected, rd.affectedKnown = stream.affectedRows()
 	return rd, nil
+}
+
+// affectedRows is what the server counts in the headers of the stream, which come with its first message.
+func (s *channelStream) affectedRows() (n int64, known bool) {
+	values := s.header.Get(affectedRowsKey)
+	if len(values) == 0 {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(values[0], 10, 64)
+	return n, err == nil
 }
 
 // openReader opens the stream of an endpoint, wherever it is. The RPC counts as
