@@ -91,7 +91,7 @@ func (c *GenericConn) keep(ctx context.Context, p *genericPrepared, call backend
 	} else {
 		p.describe(ctx, stmt)
 	}
-	p.stmt, p.call, c.prepared[p] = stmt, call, struct{}{}
+	p.stmt, p.call, p.boundForQuery, c.prepared[p] = stmt, call, false, struct{}{}
 	return nil
 }
 

@@ -20,13 +20,14 @@ import (
 // stmt belongs to the session in which it was prepared, and is used with
 // driverLock held.
 type genericPrepared struct {
-	conn   *GenericConn
-	sql    string
-	call   backend.Call // that it was prepared for last
-	stmt   adbc.Statement
-	params *arrow.Schema
-	rows   *arrow.Schema
-	closed atomic.Bool
+	conn          *GenericConn
+	sql           string
+	call          backend.Call // that it was prepared for last
+	stmt          adbc.Statement
+	params        *arrow.Schema
+	rows          *arrow.Schema
+	boundForQuery bool // with parameters
+	closed        atomic.Bool
 }
 
 // Prepare is part of backend.Conn. A statement that the driver makes too late
@@ -96,6 +97,7 @@ func (p *genericPrepared) Query(ctx context.Context, params arrow.RecordBatch, c
 	if err != nil {
 		return nil, err
 	}
+	p.boundForQuery = p.boundForQuery || params != nil
 	return t.openStream(func(ctx context.Context) (*genericRows, error) {
 		return p.conn.execute(ctx, p.bound(params, call), call)
 	})
@@ -148,6 +150,14 @@ func (p *genericPrepared) Update(ctx context.Context, params arrow.RecordBatch, 
 	t, err := p.begin(ctx, "PreparedUpdate", params, call)
 	if err != nil {
 		return 0, err
+	}
+	if p.conn.isFlightSQL && params != nil && p.call.Tx == call.Tx && mustPrepareForUpdate(p.boundForQuery, p.sql) { // else another is made for the call
+		again := p.call
+		again.Prove = call.Prove
+		if err := t.prepareToKeep(p, again); err != nil {
+			t.end()
+			return 0, err
+		}
 	}
 	return t.update(p.bound(params, call), call)
 }

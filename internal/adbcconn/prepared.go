@@ -11,19 +11,22 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/flightconn"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 // prepared is backend.Prepared: a prepared statement of the driver's. The
 // driver allows one call at a time on a statement, and sees to nothing itself:
 // the session does.
 type prepared struct {
-	conn    *Conn
-	stmt    adbc.Statement
-	params  *arrow.Schema
-	rows    *arrow.Schema
-	handle  string      // the server's
-	headers metadata.MD // of the preparing, which go with the closing too
-	closed  atomic.Bool
+	conn          *Conn
+	sql           string
+	stmt          adbc.Statement
+	params        *arrow.Schema
+	rows          *arrow.Schema
+	handle        string      // the server's
+	headers       metadata.MD // of the preparing, which go with the closing too
+	boundForQuery bool        // with parameters
+	closed        atomic.Bool
 }
 
 // Prepare is part of backend.Conn. Schemas come with the answer; asking for
@@ -43,7 +46,7 @@ func (c *Conn) Prepare(ctx context.Context, sql string, sc backend.Call) (backen
 		_ = stmt.Close()
 		return nil, err
 	}
-	p := &prepared{conn: c, stmt: stmt, handle: k.preparedHandle, headers: sc.Headers}
+	p := &prepared{conn: c, sql: sql, stmt: stmt, handle: k.preparedHandle, headers: sc.Headers}
 	p.rows = preparedResultSchema(k.ctx, stmt)
 	if schema, err := stmt.GetParameterSchema(); err == nil {
 		p.params = schema // else the server did not tell
@@ -82,12 +85,17 @@ func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, sc backe
 	if err != nil {
 		return nil, err
 	}
-	k.binds = true
+	k.binds, p.boundForQuery = true, p.boundForQuery || params != nil
 	return k.query(p.stmt, func() { p.unbind(k) })
 }
 
 // Update is part of backend.Prepared.
 func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, sc backend.Call) (int64, error) {
+	if params != nil && !p.closed.Load() && mustPrepareForUpdate(p.boundForQuery, p.sql) {
+		if err := p.prepareAgain(ctx, sc.Tx); err != nil {
+			return 0, err
+		}
+	}
 	k, err := p.begin(ctx, "PreparedUpdate", params, sc)
 	if err != nil {
 		return 0, err
@@ -95,6 +103,29 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, sc back
 	defer k.end()
 	defer p.unbind(k)
 	return k.update(p.stmt)
+}
+
+// mustPrepareForUpdate reports whether a statement is prepared again for an update, bound saying that it was executed as a query
+// with parameters. A text with rows is not, since there are servers to which to prepare that is to run it.
+//
+// INVARIANT: no update runs with the parameters of a query before it, which ClickHouse takes in place of those that come with it.
+func mustPrepareForUpdate(bound bool, sql string) bool {
+	return bound && sqlscan.Parse(sql).Rows() == sqlscan.RowsNone
+}
+
+// prepareAgain puts another statement of the same text in the place of the driver's.
+func (p *prepared) prepareAgain(ctx context.Context, tx backend.TxID) error {
+	made, err := p.conn.Prepare(ctx, p.sql, backend.Call{Tx: tx, Headers: p.headers})
+	if err != nil {
+		return err
+	}
+	before := made.(*prepared)
+	p.stmt, before.stmt = before.stmt, p.stmt
+	p.handle, p.boundForQuery = before.handle, false
+	if err := before.Close(ctx); err != nil && !backend.FaultIn(err).KeepsConn() {
+		return err
+	}
+	return nil
 }
 
 // begin starts a call with params bound, in parts that the server accepts. The
