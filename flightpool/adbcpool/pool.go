@@ -84,8 +84,8 @@ func checkUnusedFields(cfg flightpool.Config) error {
 }
 
 // Open makes a pool whose statements go through ADBC's own Flight SQL driver.
-// target and cfg are those of flightpool.New, and all of cfg applies: the
-// driver runs on transports that the pool dials, so that credentials, TLS,
+// target and cfg are those of flightpool.New, and all of cfg applies, but that StatementCache
+// keeps nothing: the driver runs on transports that the pool dials, so that credentials, TLS,
 // limits, lost sessions and server-side cancel are the pool's. cfg.Layer must
 // be nil.
 //
