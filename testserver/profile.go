@@ -114,7 +114,9 @@ type Profile struct {
 	// its VALUES or SELECT says, and leaves the session in the catalog of the
 	// table. A table without a catalog is in this one, unless the session has
 	// left the catalog "memory". Its parameters are described by the names of
-	// the columns that it lists, if their types are known.
+	// the columns that it lists, if their types are known; and parameters with
+	// numbers ($2), of any statement, by the columns that they are for, in the
+	// order of the text.
 	AppendTo string
 	// StripLocks removes FOR UPDATE and FOR SHARE from queries.
 	StripLocks bool

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/internal/sqlscan"
 	"github.com/flightpool/flightpool/testserver/internal/sqltext"
 )
 
@@ -107,26 +108,55 @@ func textParams(n int) *arrow.Schema {
 }
 
 // nameParams gives the parameters of an INSERT that names its columns the names that these have in the table, whatever the
-// case in which it writes them: see AppendTo.
+// case in which it writes them, and those that a text has numbers for the columns that they are for, in the order of the text: see AppendTo.
 func (h *handlers) nameParams(ctx context.Context, c *call, p *prepared) {
-	into, ok := insertionOf(p.sql)
+	into, isInsert := insertionOf(p.sql)
 	home := h.srv.profile.AppendTo
-	if !ok || home == "" || !typesKnown(p.desc.Params) || len(into.columns) != p.desc.Params.NumFields() {
+	if home == "" || !typesKnown(p.desc.Params) {
 		return
 	}
-	catalog, table := home, into.table[0]
-	if len(into.table) > 1 {
-		catalog, table = into.table[0], into.table[1]
+	columns, fields := comparedColumns(p.sql), fieldsInText(p.sql, p.desc.Params)
+	if isInsert {
+		columns = into.columns
 	}
-	columns := into.columns
-	if d, err := h.describe(ctx, c, fmt.Sprintf("SELECT * FROM %q.%q", catalog, table), p.tx); err == nil {
-		columns = namesIn(d.Rows, columns)
+	if len(columns) != len(fields) {
+		return
 	}
-	fields := slices.Clone(p.desc.Params.Fields())
+	if isInsert {
+		catalog, table := home, into.table[0]
+		if len(into.table) > 1 {
+			catalog, table = into.table[0], into.table[1]
+		}
+		if d, err := h.describe(ctx, c, fmt.Sprintf("SELECT * FROM %q.%q", catalog, table), p.tx); err == nil {
+			columns = namesIn(d.Rows, columns)
+		}
+	}
 	for i, name := range columns {
 		fields[i].Name = name
 	}
 	p.desc.Params = arrow.NewSchema(fields, nil)
+}
+
+var comparison = regexp.MustCompile(`(\w+)\s*=\s*\$\d`)
+
+// comparedColumns are the columns that parameters with numbers are set to, or compared with.
+func comparedColumns(sql string) (columns []string) {
+	for _, found := range comparison.FindAllStringSubmatch(sql, -1) {
+		columns = append(columns, found[1])
+	}
+	return columns
+}
+
+// fieldsInText are the parameters in the order in which the text has their numbers, if it has those of all.
+func fieldsInText(sql string, params *arrow.Schema) []arrow.Field {
+	fields, numbers := slices.Clone(params.Fields()), sqlscan.ParamNumbers(sql)
+	if len(numbers) != len(fields) {
+		return fields
+	}
+	for i, number := range numbers {
+		fields[i] = params.Field(min(max(number, 1), len(fields)) - 1)
+	}
+	return fields
 }
 
 // namesIn are the names of a table's columns as the table has them.

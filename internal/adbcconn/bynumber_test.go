@@ -48,3 +48,13 @@ func TestColumnsOfABatchAreTheParametersOfTheirPositionThroughTheDriver(t *testi
 		require.Equal(t, []string{"1", "2"}, got)
 	})
 }
+
+func TestParametersAreToldByTheirNumbersThroughTheDriver(t *testing.T) {
+	schema := arrow.NewSchema([]arrow.Field{{Name: "due", Type: arrow.FixedWidthTypes.Date32, Nullable: true}, {Name: "id", Type: arrow.PrimitiveTypes.Int64, Nullable: true}}, nil)
+	withFake(t, &fake{handle: "\x00\x00\x00\x00\x00\x00\x00\x07", params: flight.SerializeSchema(schema, memory.DefaultAllocator)}, func(t *testing.T, c backend.Conn) {
+		stmt, err := c.Prepare(t.Context(), "UPDATE t SET due = $2 WHERE id = $1", backend.Call{})
+		require.NoError(t, err)
+		require.Equal(t, "id", stmt.ParameterSchema().Field(0).Name)
+		require.Equal(t, "due", stmt.ParameterSchema().Field(1).Name)
+	})
+}

@@ -2,6 +2,7 @@ package adbcconn
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"sync/atomic"
 	"testing"
@@ -37,6 +38,7 @@ type fake struct {
 
 	dataset, params []byte // schemas of prepared statements
 	noHandle        bool
+	handle          string   // "p" if empty
 	used            []string // handles that were executed as queries, and closed
 }
 
@@ -64,7 +66,7 @@ func (f *fake) DoAction(a *pb.Action, s pb.FlightService_DoActionServer) error {
 	if a.GetType() != flightsql.CreatePreparedStatementActionType {
 		return status.Error(codes.Unimplemented, a.GetType())
 	}
-	handle := []byte("p")
+	handle := []byte(cmp.Or(f.handle, "p"))
 	if f.noHandle {
 		handle = nil
 	}

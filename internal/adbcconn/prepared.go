@@ -49,7 +49,7 @@ func (c *Conn) Prepare(ctx context.Context, sql string, sc backend.Call) (backen
 	p := &prepared{conn: c, sql: sql, stmt: stmt, handle: k.preparedHandle, headers: sc.Headers}
 	p.rows = preparedResultSchema(k.ctx, stmt)
 	if schema, err := stmt.GetParameterSchema(); err == nil {
-		p.params = schema // else the server did not tell
+		p.params = flightconn.ByNumber(schema, sql, p.handle) // else the server did not tell
 	}
 	return p, nil
 }

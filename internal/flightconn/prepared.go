@@ -59,8 +59,9 @@ func (c *Conn) Prepare(ctx context.Context, sql string, call backend.Call) (back
 	if err != nil {
 		rows = nil // as good as not told: the rows bring their own
 	}
-	p := &prepared{conn: c, params: params, rows: rows, headers: call.Headers}
+	p := &prepared{conn: c, rows: rows, headers: call.Headers}
 	p.mu.handle = reply.GetPreparedStatementHandle()
+	p.params = ByNumber(params, sql, string(p.mu.handle))
 	return p, nil
 }
 
