@@ -201,3 +201,42 @@ func TestACloseByForceKeepsNoCallerPastItsContext(t *testing.T) {
 		require.Equal(t, 2*time.Second, time.Since(began))
 	})
 }
+
+// The first batch of rows may take longer than a server keeps a session in which nothing is done (GizmoSQL): in the one that
+// comes in its place there is neither what OnConnect has set nor what the session has.
+func TestRowsThatComeLateAreNotStoredInAnotherSession(t *testing.T) {
+	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.GizmoSQL()} {
+		t.Run(profile.Name, func(t *testing.T) {
+			inBubble(t, profile, Config{MaxSize: 2, Auth: BasicAuth("user", "password"), OnConnect: paint}, func(r *rig) {
+				ingest := func(q Querier, evicts bool) error {
+					_, err := IngestRows(r.Context(), q, "mine", func(yield func(account) bool) {
+						if evicts {
+							r.srv.Faults().EvictSessions()
+						}
+						time.Sleep(time.Minute)
+						yield(account{ID: 1})
+					}, IngestOptions{})
+					return err
+				}
+				own := r.session()
+				_, err := own.Update(r.Context(), "SET colour = 'red'")
+				require.NoError(r, err)
+				for _, q := range []Querier{own, r.pool} {
+					err := ingest(q, true)
+					require.ErrorIs(r, err, ErrSessionLost)
+					require.True(r, SafeToRetry(err), "%v", err)
+				}
+				require.NoError(r, own.Close())
+				_, err = firstValue(r.Context(), r.pool, "SELECT * FROM mine")
+				require.Error(r, err, "there is no such table")
+				own = r.session()
+				_, err = own.Update(r.Context(), "SET colour = 'red'")
+				require.NoError(r, err)
+				require.NoError(r, ingest(own, false))
+				require.NoError(r, own.Close())
+				require.NoError(r, ingest(r.pool, false))
+				require.Equal(r, "2", r.value(r.pool, "SELECT count(*) FROM mine"))
+			})
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync/atomic"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -55,11 +56,26 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 		if err := source.readFirst(); err != nil { // nothing was sent
 			return 0, err
 		}
+		if err := c.proveAgain(ctx); err != nil {
+			return 0, err
+		}
 		n, err := s.conn.Ingest(ctx, source, opts, c.backendCall)
 		c.oneBatch.Store(source.batches.Load() <= 1 && !c.operation.IsSplit() && opts.Mode != backend.IngestReplace)
 		return n, source.judge(err)
 	}, c.countOutcome)
 }
+
+// proveAgain makes sure that the session, which was proven before the first batch was read, is still that one: the rows may have
+// taken longer than a server keeps a session for in which nothing is done (GizmoSQL).
+func (c *call) proveAgain(ctx context.Context) error {
+	if time.Since(c.startedAt()) < longFirstBatch {
+		return nil
+	}
+	return c.s.proveSession(ctx, accessOf(c.script))
+}
+
+// longFirstBatch is how long the first batch of rows may take without another proof.
+const longFirstBatch = time.Second
 
 func requireArgument(ok bool, what string) error {
 	if ok {
