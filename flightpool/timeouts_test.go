@@ -65,3 +65,35 @@ func TestAStatementThatItsCallerLeftWhileItWasPreparedIsNotExecuted(t *testing.T
 		require.EqualValues(r, 1, r.pool.Stats().Opens)
 	})
 }
+
+// A program that only reads with parameters asks nothing else by which such a server is known.
+func TestLateReadsWithParametersCostFewConnectionsOnSwanLake(t *testing.T) {
+	for _, kind := range []string{"query", "prepared"} {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, testserver.SwanLake(), Config{MaxSize: 1}, func(r *rig) {
+				r.exec("CREATE TABLE swanlake.t (a BIGINT)")
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "WHERE a", Do: testserver.Delay(time.Second)})
+				const sql = "SELECT * FROM swanlake.t WHERE a = ?"
+				for i := range 8 {
+					ctx, stop := context.WithTimeout(r.Context(), 50*time.Millisecond)
+					var err error
+					if kind == "query" {
+						err = drained(r.pool.Query(ctx, sql, i))
+					} else {
+						err = r.pool.WithSession(r.Context(), func(_ context.Context, s *SessionHandle) error {
+							q, err := s.PrepareQuery(r.Context(), sql)
+							if err != nil {
+								return err
+							}
+							return drained(q.Query(ctx, i))
+						})
+					}
+					stop()
+					require.ErrorIs(r, err, context.DeadlineExceeded)
+					time.Sleep(10 * time.Second)
+				}
+				require.LessOrEqual(r, int(r.pool.Stats().Opens), 3, "the first, and the one by which it is found out")
+			})
+		})
+	}
+}

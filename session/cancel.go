@@ -230,6 +230,9 @@ func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 	if mayBeInTx || !report.Safe() && st.answered.Load() && !goesOn {
 		s.cleanBeforeLoss(st.mayLeaveTx())
 	}
+	if !report.Safe() && len(s.conn.CancelSteps(st.call.operation)) == 0 {
+		s.policy.lostUncancelled.Store(true)
+	}
 	s.mu.Lock()
 	switch {
 	case !report.Safe():

@@ -112,6 +112,8 @@
 //     does not, and a prepared statement is prepared again for each transaction all the same;
 //   - whether it executes queries twice (QueryRepeater), before the first change that
 //     returns rows; not known: it does;
+//   - what it does with a query that it is to prepare (learnPreparing), before transactions and INSERTs with
+//     parameters, and behind a loss for want of a cancel; not known: what is left is cut;
 //   - whether a session runs one statement at a time (StatementOrder), beside the first
 //     statements that are cut short; not known: no probe proves an end;
 //   - which questions about its state it answers (Policy.answeredQueries), as they are

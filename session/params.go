@@ -200,4 +200,5 @@ func (c *call) retainParams(params parameters) {
 	}
 	c.manyExecutions = params.severalRows()
 	c.backendCall.ChangesSeveral = c.changesSeveral()
+	c.learnAfterLoss()
 }

@@ -83,7 +83,8 @@ type Policy struct {
 	// those that it does not know, or has not said whether it does.
 	ignoresTxIDs atomic.Bool
 
-	preparing atomic.Int32 // what is known of it: see learnPreparing
+	preparing       atomic.Int32 // what is known of it: see learnPreparing
+	lostUncancelled atomic.Bool  // a connection was lost since the server cannot cancel: see learnAfterLoss
 }
 
 // Observer has one optional function per event. They are the owner's functions: a panic
