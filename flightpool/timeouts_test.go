@@ -97,3 +97,36 @@ func TestLateReadsWithParametersCostFewConnectionsOnSwanLake(t *testing.T) {
 		})
 	}
 }
+
+// The statement has ended when its rows come: that a deadline ends the reading of them costs no connection either.
+func TestRowsThatAreLateCostNoConnectionOnSwanLake(t *testing.T) {
+	for _, name := range []string{"in a read", "between two"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, testserver.SwanLake(), Config{MaxSize: 1}, func(r *rig) {
+				r.exec("CREATE TABLE swanlake.t (a BIGINT)")
+				_, err := r.pool.Update(r.Context(), "INSERT INTO swanlake.t VALUES (?)", 0)
+				require.NoError(r, err)
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnBatch, SQL: "generate", Do: testserver.Delay(50 * ms)})
+				for range 5 {
+					ctx, stop := context.WithTimeout(r.Context(), 230*ms)
+					res, err := r.pool.Query(ctx, "SELECT * FROM generate(1000, 100)")
+					require.NoError(r, err)
+					start, read := time.Now(), 0
+					for res.Next() {
+						read++
+						if name == "between two" && read == 3 {
+							<-ctx.Done()
+						}
+					}
+					require.ErrorIs(r, res.Err(), context.DeadlineExceeded)
+					require.Less(r, time.Since(start), 240*ms)
+					require.Positive(r, read)
+					res.Release()
+					stop()
+					time.Sleep(10 * time.Second)
+				}
+				require.EqualValues(r, 1, r.pool.Stats().Opens)
+			})
+		})
+	}
+}

@@ -192,7 +192,7 @@ func (c *call) drainUnread(o outcome) (ended bool, err error) {
 			limit = max(limit, c.s.policy.budget())
 		}
 	}
-	if !c.answerShowsEnd() && len(c.s.conn.CancelSteps(c.operation)) == 0 {
+	if c.mode == cancelAfterBudget && !o.readerReleased || !c.answerShowsEnd() && len(c.s.conn.CancelSteps(c.operation)) == 0 {
 		// Nothing would show there that a cancel has worked.
 		bytes, limit = math.MaxInt64, max(limit, c.s.policy.budget())
 	}
@@ -277,10 +277,10 @@ func (r *QueryResult) markEnded(cause error) (reading, moved bool) {
 func (r *QueryResult) finishInterrupted(cause error, reading bool) {
 	c := r.call
 	switch {
-	case reading && c.mode == finishWhenLeft: // read does it
+	case reading && c.mode.readsOn(): // read does it
 	case reading:
 		c.endRPC()
-	case c.mode == finishWhenLeft:
+	case c.mode.readsOn():
 		c.failureReported = true
 		_ = c.finish(outcome{unread: r.stream})
 	default:

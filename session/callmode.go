@@ -23,6 +23,10 @@ const (
 // cancels reports whether a call that its caller has left is cancelled in the end.
 func (m callMode) cancels() bool { return m <= cancelAfterBudget }
 
+// readsOn reports whether rows that their reader has left are read on behind it. Of a statement that has time to end by itself
+// they are: it has ended when they come, or does so before the last of them.
+func (m callMode) readsOn() bool { return m == finishWhenLeft || m == cancelAfterBudget }
+
 // changeMode is the mode of a statement. In a transaction of a server that runs statements in whatever is open, a
 // ROLLBACK ends no change that is several to it (see checkFree). An update of that kind has the cancel budget for
 // its answer, behind which a ROLLBACK is safe. Without one the rows that the transaction has changed would be

@@ -23,7 +23,8 @@ import (
 // by then, its statement is cancelled on the server. It is read on for CancelPolicy.Budget, and
 // however many bytes, where nothing would show that a cancel has worked: on a server that has
 // no request for it and has not shown how its sessions run their statements (SwanLake, Dremio), where
-// a result that is longer costs its connection, so that a query is better given a LIMIT; and for as long
+// a result that is longer costs its connection, so that a query is better given a LIMIT (on SwanLake, once
+// it is known, also where its context ends it); and for as long
 // in a transaction of a server that does not know its transactions. Outside of a transaction a
 // statement that may change something is read on to its end instead, or to the
 // deadline of its context; Close does that before it returns. An open transaction
@@ -183,7 +184,7 @@ func (r *QueryResult) read() (batch arrow.RecordBatch, inTime bool, err error) {
 		}
 		return batch, err
 	}
-	if r.call.mode != finishWhenLeft {
+	if !r.call.mode.readsOn() {
 		returned := false
 		defer func() {
 			if !returned {
@@ -205,12 +206,14 @@ func (r *QueryResult) read() (batch arrow.RecordBatch, inTime bool, err error) {
 	case <-r.call.callerGone:
 	}
 	r.call.goBehindCaller(func() {
-		<-a.Done
-		if !a.Returned {
+		switch {
+		case !r.call.awaitLeftStep(a.Done):
+			_ = r.call.finish(outcome{err: &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultSession, Err: errCallbackStuck}})
+		case !a.Returned:
 			r.endAfterPanic()
-			return
+		default:
+			_ = r.recordRead(a.Value, a.Err)
 		}
-		_ = r.recordRead(a.Value, a.Err)
 	})
 	return nil, false, nil
 }
@@ -247,10 +250,10 @@ func (r *QueryResult) recordRead(batch arrow.RecordBatch, err error) bool {
 	switch {
 	case eof.Reached(err):
 		r.call.failureReported = interrupted
-	case interrupted && r.call.mode == finishWhenLeft && err == nil:
+	case interrupted && r.call.mode.readsOn() && err == nil:
 		r.call.failureReported = true
 		o.unread = r.stream
-	case interrupted && r.call.mode != finishWhenLeft:
+	case interrupted && !r.call.mode.readsOn():
 		o.interruptedBy = cause
 	default:
 		o.err = err
