@@ -37,3 +37,39 @@ func TestAConnectionThatBreaksLeavesNoSession(t *testing.T) {
 		require.Equal(r, "1", r.value(r.pool, "SELECT count(*) FROM t WHERE x = 3"))
 	})
 }
+
+// breakInTx has something strike a transaction that has changed a row, and runs a statement that outlasts it.
+func (r *rig) breakInTx(limit time.Duration, strike func()) {
+	r.Helper()
+	r.exec("CREATE TABLE t (x BIGINT)")
+	r.exec("INSERT INTO t VALUES (1)")
+	ctx, stop := context.WithTimeout(r.Context(), limit)
+	defer stop()
+	require.Error(r, r.pool.InTx(ctx, TxOptions{Attempts: 1}, func(ctx context.Context, tx *Tx) error {
+		if _, err := tx.Update(ctx, "UPDATE t SET x = 2"); err != nil {
+			return err
+		}
+		time.AfterFunc(time.Second, strike)
+		return readAll(tx.Query(ctx, "SELECT sleep('1h')"))
+	}))
+}
+
+// noSession requires that the server has nothing but what idle connections need.
+func (r *rig) noSession(idle int) {
+	r.Helper()
+	synctest.Wait()
+	now := r.srv.Ledger().Snapshot()
+	require.Zero(r, now.Running, "%v", now)
+	require.Zero(r, now.Transactions, "%v", now)
+	require.LessOrEqual(r, now.Sessions, idle, "%v", now)
+}
+
+// A program that ends with the error of a connection that has broken closes its pool at once.
+func TestAPoolThatIsClosedBehindABreakLeavesNoSession(t *testing.T) {
+	inBubble(t, testserver.GizmoSQL(), Config{MaxSize: 1, Auth: BasicAuth("me", "x")}, func(r *rig) {
+		r.srv.Faults().Set(testserver.Fault{On: testserver.OnCancel, Do: testserver.Delay(100 * time.Millisecond)})
+		r.breakInTx(time.Hour, func() { r.srv.Faults().KillConns() })
+		require.NoError(r, r.pool.Close(r.Context()))
+		r.noSession(0)
+	})
+}

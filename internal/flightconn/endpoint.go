@@ -31,7 +31,7 @@ type Endpoint struct {
 	locations    locations
 	schemas      schemaCache
 	firstPrepare chan struct{}   // has an element while somebody finds out what capabilities.handles says
-	abandoned    taskgroup.Group // connections of opens that have failed, and unused statements, while they are closed
+	abandoned    taskgroup.Group // connections of opens that have failed, sessions of those that broke, and unused statements, while they are closed
 
 	// rejectedAuthorization is the authorization that the server refused last.
 	rejectedAuthorization atomic.Pointer[string]
@@ -61,10 +61,18 @@ func NewEndpoint(cfg Config) (*Endpoint, error) {
 // Close ends what the endpoint itself holds: the control channels and the
 // clients of locations, with the streams that still use them. Connections are
 // closed by their owners, before. It waits for the dials under way, and for the ends of
-// sessions whose opens have failed, up to CloseTimeout. Later calls do nothing else. The error tells how many have not
+// sessions whose opens have failed, or whose connections have broken, up to CloseTimeout. Later calls do nothing else. The error tells how many have not
 // returned by then, most likely because of a Config.Dialer that does not heed
 // its context. An Open that has not dialled yet fails.
+//
+// INVARIANT: the control channels outlast the ends of sessions, which are asked for on them.
 func (e *Endpoint) Close() error {
+	e.locations.close()
+	limit, start := e.closeLimit(), time.Now()
+	e.abandoned.Close()
+	ctx, cancel := detached(limit)
+	defer cancel()
+	e.abandoned.Wait(ctx) // each takes CloseTimeout at most
 	e.mu.Lock()
 	control := e.mu.control
 	e.mu.control, e.mu.closed = nil, true
@@ -72,12 +80,6 @@ func (e *Endpoint) Close() error {
 	for _, cc := range control {
 		_ = cc.Close()
 	}
-	e.locations.close()
-	limit, start := e.closeLimit(), time.Now()
-	e.abandoned.Close()
-	ctx, cancel := detached(limit)
-	defer cancel()
-	e.abandoned.Wait(ctx) // each takes CloseTimeout at most
 	if n := e.cfg.dialTracker.close(limit - time.Since(start)); n > 0 {
 		return fmt.Errorf("%d dials have not returned within %v after their contexts ended; does Config.Dialer heed its own?", n, limit)
 	}
