@@ -73,3 +73,31 @@ func TestAPoolThatIsClosedBehindABreakLeavesNoSession(t *testing.T) {
 		r.noSession(0)
 	})
 }
+
+// What has broken a connection, such as a proxy that is started again, refuses the next ones for a while.
+func TestASessionIsLeftOnceTheServerCanBeReached(t *testing.T) {
+	inBubble(t, testserver.GizmoSQL(), Config{MaxSize: 1, Auth: BasicAuth("me", "x")}, func(r *rig) {
+		r.breakInTx(time.Hour, func() {
+			away := r.srv.Faults().Set(testserver.Fault{On: testserver.OnConnect, Do: testserver.Kill()})
+			time.AfterFunc(10*time.Second, away.Clear)
+			r.srv.Faults().KillConns()
+		})
+		time.Sleep(30 * time.Second)
+		r.noSession(1)
+	})
+}
+
+// A pool whose server is gone is not held up by what it has left there.
+func TestAPoolIsClosedAtOnceWhereItsServerIsGone(t *testing.T) {
+	inBubble(t, testserver.GizmoSQL(), Config{MaxSize: 1, Auth: BasicAuth("me", "x")}, func(r *rig) {
+		r.breakInTx(time.Hour, func() {
+			r.srv.Faults().Set(testserver.Fault{On: testserver.OnConnect, Do: testserver.Kill()})
+			r.srv.Faults().KillConns()
+		})
+		time.Sleep(8 * time.Second)
+		begun := time.Now()
+		require.NoError(r, r.pool.Close(r.Context()))
+		require.Less(r, time.Since(begun), time.Second)
+		r.srv.Faults().KillSessions()
+	})
+}

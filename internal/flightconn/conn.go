@@ -1,21 +1,16 @@
 package flightconn
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/apache/arrow-go/v18/arrow/flight"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/printing"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // Conn is backend.Conn over one HTTP/2 transport to a Flight SQL server.
@@ -170,7 +165,7 @@ func (c *Conn) close() error {
 	limit := c.cfg().CloseTimeout
 	if !alive || limit <= 0 {
 		c.transport.closeWithin(errClosed, 0)
-		c.leaveSession(limit)
+		c.leaveSession()
 		return nil
 	}
 	start := time.Now()
@@ -211,83 +206,6 @@ func StillClosing(err error) (closed <-chan struct{}) {
 	}
 	return nil
 }
-
-// hasOwnSession reports whether what names the session is this connection's alone, and outlives
-// its transport: the token of a handshake or of a reply, a cookie or a header. A token that all
-// connections show may name the session of all.
-func (c *Conn) hasOwnSession() bool {
-	cfg := c.cfg()
-	byHandshake := cfg.Basic != nil && c.id.credential().Header != basicAuth(cfg.Basic.User, cfg.Basic.Password)
-	return byHandshake || cfg.SessionHeader != "" || c.id.hasOwnNameOfSession()
-}
-
-// leaveSession ends a session that outlives the transport, which has broken, over the control channel: GizmoSQL
-// keeps it for good, with the statement that it runs and with its transaction, by which it holds the rows that it has changed
-// against all others. The caller does not wait for the answers, the endpoint's Close does.
-func (c *Conn) leaveSession(limit time.Duration) {
-	capabilities := &c.endpoint.capabilities
-	if limit <= 0 || !c.mayHaveSession || !c.hasOwnSession() || capabilities.closeSession.isMissing() || !c.endpoint.abandoned.Add() {
-		return
-	}
-	callback.Go(func() (struct{}, error) {
-		defer c.endpoint.abandoned.Done()
-		ctx, stop := detached(limit)
-		defer stop()
-		cc, done, err := c.endpoint.control(c.transport.peer())
-		if err != nil {
-			return struct{}{}, err
-		}
-		defer func() {
-			done()
-			c.endpoint.dropControl(cc)
-		}()
-		client := pb.NewFlightServiceClient(&channel{cc: cc, id: c.id})
-		if !capabilities.cancelInfo.isMissing() { // the session's end does not stop what it runs
-			if _, err := c.cancelFlightInfo(ctx, client, unnamed); status.Code(err) == codes.Unavailable {
-				return struct{}{}, err // nobody is there
-			}
-		}
-		return struct{}{}, c.rawAction(ctx, client, flight.CloseSessionActionType, &flight.CloseSessionRequest{}, &flight.CloseSessionResult{})
-	})
-}
-
-// closeSession tells the server that the session is over, once the endpoint is
-// known to have that call. Servers keep a session that nobody ends for minutes
-// to hours after its transport, and count it against their limits.
-//
-// It is no call of the connection's: those are refused by now. The error is
-// that of the server; the transport ends in any case.
-func (c *Conn) closeSession(limit time.Duration) error {
-	known := &c.endpoint.capabilities.closeSession
-	if known.isMissing() {
-		return nil
-	}
-	ctx, cancel := detached(limit)
-	defer cancel()
-	r := &rpcCall{conn: c, op: "Close", caller: neverCancelled{ctx}}
-	// confirmedBeside, since a cut statement may still run.
-	err := known.try(func(refusal error) bool { return r.confirmedBeside(ctx, refusal) }, func() error {
-		return c.rawAction(r.rpcContext(ctx), c.flight, flight.CloseSessionActionType, &flight.CloseSessionRequest{}, &flight.CloseSessionResult{})
-	})
-	if err == nil || isUnsupported(err) {
-		return nil
-	}
-	return r.wrapError(backend.StageClose, err)
-}
-
-// detached makes a context without a parent. Close takes no context, and its RPC
-// needs one.
-func detached(limit time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), limit)
-}
-
-// neverCancelled is a context that ends by its deadline alone: its cancel function is
-// called when the call is over.
-type neverCancelled struct {
-	context.Context //nolint:containedctx // only its deadline is asked for
-}
-
-func (neverCancelled) Err() error { return nil }
 
 // String names the server; the connection's credentials are not shown.
 func (c *Conn) String() string { return "connection to " + c.target() }

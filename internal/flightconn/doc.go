@@ -96,7 +96,7 @@
 //	config.go, options.go      what can be set; session options
 //	endpoint.go                what connections share, and what was learned of the server
 //	open.go, handshake.go      dial, handshake, first round trip
-//	conn.go, transport.go, watched.go  the connection and its end; its transport; its socket
+//	conn.go, sessionend.go, transport.go, watched.go  the connection and its end; that of its session; its transport; its socket
 //	dial.go, sockopt_linux.go, sockopt_other.go  how it is dialled, proxies; silence of the peer
 //	identity.go, cookies.go, channel.go  who we are to the server; its cookies; RPCs in that name, and what their replies say of it
 //	call.go, sends.go, stats.go  one call; what of it has been sent, and what came with it; of gRPC's client

@@ -33,6 +33,9 @@ type Endpoint struct {
 	firstPrepare chan struct{}   // has an element while somebody finds out what capabilities.handles says
 	abandoned    taskgroup.Group // connections of opens that have failed, sessions of those that broke, and unused statements, while they are closed
 
+	life    context.Context //nolint:containedctx // ends with Close
+	endLife context.CancelFunc
+
 	// rejectedAuthorization is the authorization that the server refused last.
 	rejectedAuthorization atomic.Pointer[string]
 
@@ -55,6 +58,7 @@ func NewEndpoint(cfg Config) (*Endpoint, error) {
 	}
 	e := &Endpoint{cfg: cfg, firstPrepare: make(chan struct{}, 1)}
 	e.locations.cfg = &e.cfg
+	e.life, e.endLife = context.WithCancel(context.Background())
 	return e, nil
 }
 
@@ -67,6 +71,7 @@ func NewEndpoint(cfg Config) (*Endpoint, error) {
 //
 // INVARIANT: the control channels outlast the ends of sessions, which are asked for on them.
 func (e *Endpoint) Close() error {
+	e.endLife()
 	e.locations.close()
 	limit, start := e.closeLimit(), time.Now()
 	e.abandoned.Close()
