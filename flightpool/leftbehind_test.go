@@ -101,3 +101,13 @@ func TestAPoolIsClosedAtOnceWhereItsServerIsGone(t *testing.T) {
 		r.srv.Faults().KillSessions()
 	})
 }
+
+// A link that is dead in silence, as behind a NAT that has forgotten it, is no break that a socket tells.
+func TestASessionBehindALinkThatIsSilentIsLeft(t *testing.T) {
+	inBubble(t, testserver.GizmoSQL(), Config{MaxSize: 1, Auth: BasicAuth("me", "x")}, func(r *rig) {
+		r.breakInTx(10*time.Second, func() { r.srv.Faults().FreezeConns() })
+		time.Sleep(time.Minute)
+		r.noSession(1)
+		r.srv.Faults().ThawConns()
+	})
+}

@@ -144,7 +144,8 @@ func (c *Conn) Close() error {
 
 // close ends the calls under way first, and then asks the server to end the
 // session: a server that runs one statement at a time would queue the request
-// behind them. A transport that is dead already is not asked: leaveSession asks beside it. It is asked where
+// behind them. A transport that is dead already is not asked: leaveSession
+// asks beside it, and beside one that gives no answer. It is asked where
 // only the session was replaced, since the session that took its place is ours
 // to end too.
 //
@@ -170,7 +171,11 @@ func (c *Conn) close() error {
 	}
 	start := time.Now()
 	defer func() { c.transport.closeWithin(errClosed, limit-time.Since(start)) }() // also when an interceptor of the user's panics
-	return c.closeSession(limit)
+	err := c.closeSession(limit)
+	if fault := backend.FaultIn(err); fault == backend.FaultTransport || fault == backend.FaultContext {
+		c.leaveSession() // the transport may be dead, and nothing has told so
+	}
+	return err
 }
 
 // abandon closes a connection that did not come about. Servers that tie a session to a
