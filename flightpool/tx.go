@@ -56,21 +56,23 @@ type Tx struct {
 // transaction goes on. A begin that meets a connection which has died unnoticed is
 // repeated once on another.
 func (p *FlightSQLPool) BeginTx(ctx context.Context, opts TxOptions) (*Tx, error) {
-	tx, err := p.beginTx(ctx, opts, false)
-	if err != nil && ctx.Err() == nil && p.shouldRepeat(err, QueryOptions{Retry: RetryAlways}) { // a begin stores nothing
+	tx, reached, err := p.beginTx(ctx, opts, false)
+	if err != nil && reached && ctx.Err() == nil && p.shouldRepeat(err, QueryOptions{Retry: RetryAlways}) { // a begin stores nothing
 		p.retried("BeginTx", err)
 		first := err
-		if tx, err = p.beginTx(ctx, opts, true); err != nil {
+		if tx, _, err = p.beginTx(ctx, opts, true); err != nil {
 			err = fmt.Errorf("%w (the first attempt: %w)", err, first)
 		}
 	}
 	return tx, err
 }
 
-func (p *FlightSQLPool) beginTx(ctx context.Context, _ TxOptions, verified bool) (*Tx, error) {
+// beginTx is one attempt. reached says that it had a connection, as runStateless has it: who got none has waited
+// as long as Config says.
+func (p *FlightSQLPool) beginTx(ctx context.Context, _ TxOptions, verified bool) (_ *Tx, reached bool, _ error) {
 	s, err := p.acquireSession(ctx, "BeginTx", verified)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	tx := &Tx{s: s}
 	begun := false
@@ -80,10 +82,10 @@ func (p *FlightSQLPool) beginTx(ctx context.Context, _ TxOptions, verified bool)
 		}
 	}()
 	if err = s.BeginTransaction(ctx); err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	begun = true
-	return tx, nil
+	return tx, true, nil
 }
 
 // InTx calls fn in a transaction, commits it when fn returns nil, and rolls it back

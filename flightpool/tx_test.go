@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -263,6 +264,44 @@ func TestABeginIsRepeatedOnAnotherConnection(t *testing.T) {
 		require.ErrorContains(r, err, "the first attempt")
 		require.Zero(r, r.pool.Stats().InUse)
 	})
+}
+
+// A begin that got no connection has met none that died: its caller has waited as Config says, and the server was asked
+// as often as that comes to.
+func TestABeginThatGotNoConnectionIsNotRepeated(t *testing.T) {
+	for name, c := range map[string]struct {
+		retry OpenRetry
+		fails error
+		took  time.Duration
+		dials int
+	}{
+		"nobody waits for the next open":  {retry: OpenRetryNever, fails: errors.New("down"), dials: 1},
+		"everybody waits, AcquireTimeout": {retry: OpenRetryAlways, fails: errors.New("down"), took: 2 * time.Second},
+		"no repetition would cure it":     {fails: reservoir.Permanent(errors.New("refused")), dials: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var dials atomic.Int64
+				retries := 0
+				p, err := NewWith(t.Context(), func(context.Context) (backend.Conn, error) { dials.Add(1); return nil, c.fails }, Config{
+					MinIdle: -1, MaxSize: 1, AcquireTimeout: 2 * time.Second, OpenRetry: c.retry, Hooks: Hooks{Retried: func(string, error) { retries++ }},
+				})
+				require.NoError(t, err)
+				defer func() { require.NoError(t, p.Close(t.Context())) }()
+				began := time.Now()
+				_, err = p.BeginTx(t.Context(), TxOptions{})
+				require.Error(t, err)
+				require.Equal(t, FaultTransport, faultIn(err))
+				require.NotContains(t, err.Error(), "the first attempt")
+				require.Equal(t, c.took, time.Since(began))
+				if c.dials > 0 {
+					require.EqualValues(t, c.dials, dials.Load())
+				}
+				require.Zero(t, retries)
+				require.Zero(t, p.Stats().Retries)
+			})
+		})
+	}
 }
 
 func TestAForgottenTxIsTold(t *testing.T) {
