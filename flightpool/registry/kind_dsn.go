@@ -6,9 +6,12 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -27,14 +30,17 @@ func sqlConnector(byDefault string, source func(ConnectParams) (string, error)) 
 		}
 		db, err := sql.Open(name, source)
 		if err != nil {
-			return nil, errors.New("target: the driver does not take it") // its words may quote the password
+			return nil, errTextNotTaken
 		}
 		d := db.Driver()
 		_ = db.Close() // it has opened nothing
+		var connector driver.Connector = dsnConnector{source, d}
 		if dc, ok := d.(driver.DriverContext); ok {
-			return dc.OpenConnector(source)
+			if connector, err = dc.OpenConnector(source); err != nil {
+				return nil, errTextNotTaken
+			}
 		}
-		return dsnConnector{source, d}, nil
+		return textConnector{connector, source, r.Target != ""}, nil
 	}
 }
 
@@ -56,6 +62,61 @@ type dsnConnector struct {
 
 func (c dsnConnector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
 func (c dsnConnector) Driver() driver.Driver                        { return c.driver }
+
+// errTextNotTaken takes the place of what a driver says of its text.
+var errTextNotTaken = errors.New("target: the driver does not take it") // its words may quote the password
+
+// textConnector is the connector of a driver that may read its text when it connects only, as pgx does and whoever has no
+// driver.DriverContext.
+type textConnector struct {
+	driver.Connector
+	text string
+	own  bool // the text is the definition's Target, and may be malformed
+}
+
+// Connect drops an error that quotes the text. Of one that is malformed nobody knows what the password is: what a driver
+// masks may be a part of it.
+func (c textConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil && quotes(err, c.text, c.own) {
+		return nil, errTextNotTaken
+	}
+	return conn, err
+}
+
+// Close is the driver's connector's, where that has one.
+func (c textConnector) Close() error {
+	if closer, ok := c.Connector.(io.Closer); ok {
+		return closer.Close()
+	}
+	return nil
+}
+
+// quotes reports whether an error has text in it, or, with fields, has it in a field, from which its own words are made.
+func quotes(err error, text string, fields bool) bool {
+	if err == nil || !strings.ContainsAny(text, ":=@") { // the name of a file has no password
+		return false
+	}
+	quoted := strconv.Quote(text)
+	if words := err.Error(); strings.Contains(words, text) || strings.Contains(words, quoted[1:len(quoted)-1]) {
+		return true
+	}
+	if v := reflect.Indirect(reflect.ValueOf(err)); fields && v.Kind() == reflect.Struct {
+		for i := range v.NumField() {
+			if f := v.Field(i); f.Kind() == reflect.String && strings.Contains(f.String(), text) {
+				return true
+			}
+		}
+	}
+	switch e := err.(type) { //nolint:errorlint // the chain is walked here
+	case interface{ Unwrap() error }:
+		return quotes(e.Unwrap(), text, fields)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return quotes(err, text, fields) })
+	default:
+		return false
+	}
+}
 
 // otherOptions are the options that are not named, the driver's own parameters, as the
 // query of a URL. A blank is %20: to libpq and pgx a plus is a plus.
