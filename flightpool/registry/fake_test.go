@@ -23,6 +23,7 @@ type fake struct {
 	mu    sync.Mutex
 	dial  time.Duration
 	slow  time.Duration // how long a close takes
+	lasts time.Duration // how long a connection says that it does; 0: it says nothing
 	down  bool          // refuses connections and breaks the open ones
 	stuck bool          // accepts nothing and refuses nothing
 	wild  bool          // its driver panics
@@ -92,7 +93,11 @@ func (c sqlConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	f.live++
 	f.byUser[c.user]++
 	f.mostLive = max(f.mostLive, f.live)
-	return &conn{f: f, user: c.user, since: f.restarts}, nil
+	made := &conn{f: f, user: c.user, since: f.restarts}
+	if f.lasts > 0 {
+		made.until = time.Now().Add(f.lasts)
+	}
+	return made, nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -113,9 +118,12 @@ type conn struct {
 	f      *fake
 	user   string
 	since  int
+	until  time.Time
 	mu     sync.Mutex
 	closed bool
 }
+
+func (c *conn) ExpiresAt() time.Time { return c.until }
 
 func (c *conn) broken() error {
 	c.f.mu.Lock()

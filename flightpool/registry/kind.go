@@ -23,7 +23,8 @@ type Kind struct {
 	// connecting: of r.Target and r.Config, over whichever backend.
 	Flight func(ctx context.Context, r ConnectParams) (*flightpool.FlightSQLPool, error)
 	// Connector makes the connector of one user of a database/sql server. Where it is
-	// an io.Closer, it is closed after the last of its connections.
+	// an io.Closer, it is closed after the last of its connections. Connections with a
+	// method ExpiresAt() time.Time are replaced before that.
 	Connector func(r ConnectParams) (driver.Connector, error)
 	// SQL is how sessions of a database/sql server are checked and reset.
 	SQL sqlconn.Kind

@@ -125,6 +125,24 @@ func TestIdleAndOldConnectionsAreLetGo(t *testing.T) {
 	})
 }
 
+// Whatever max_lifetime is.
+func TestAConnectionThatTellsItsEndIsReplacedBeforeThat(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		f := g.fake("s")
+		f.set(func() { f.lasts = time.Minute })
+		define(t, g, func(d *registry.ServerDefinition) { d.UserIdleTimeout = -1 })
+		for range 8 {
+			c := acquire(t, g, "a")
+			all, err := g.Connections("s")
+			require.NoError(t, err)
+			require.Less(t, time.Since(all[0].OpenedAt), time.Minute)
+			require.NoError(t, c.Release())
+			time.Sleep(10 * time.Second)
+		}
+		require.Equal(t, 2, f.read(&f.opens))
+	})
+}
+
 func TestStatisticsCanBeSwitchedOff(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		bubble(t, func(t *testing.T, g *rig) {

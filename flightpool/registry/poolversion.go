@@ -199,6 +199,7 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 	r.MinIdle = 0
 	r.Open, r.Close, r.Check, r.Reset, r.Admit = l.open, target.Close, l.bounded(target.Check), l.bounded(u.observeResets(target.Reset)), u.member.Admit
 	r.OpenTimeout, r.CheckTimeout, r.CheckOnRelease = -1, -1, d.ValidateOnRelease // sqlTimeouts has the bounds
+	r.ExpiresAt = (*sqlconn.Conn).ExpiresAt
 	r.Hooks = u.hooks()
 	r.Hooks.Leaked = u.logLeak
 	conns, err := reservoir.New(r)

@@ -66,6 +66,15 @@ func (c *Conn) awaitLoanEnd(ctx context.Context) error {
 // ID tells the connections of one process apart.
 func (c *Conn) ID() uint64 { return c.id }
 
+// ExpiresAt is until when the connection can be used, where its driver's connection has a
+// method of that name; zero: it has none.
+func (c *Conn) ExpiresAt() time.Time {
+	if e, ok := c.raw.(interface{ ExpiresAt() time.Time }); ok {
+		return e.ExpiresAt()
+	}
+	return time.Time{}
+}
+
 // Queries counts the statements that borrowers ran, Failures those of them that
 // failed, and Busy is the time until the driver answered them.
 func (c *Conn) Queries() (queries, failures uint64, busy time.Duration) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"time"
@@ -20,7 +21,9 @@ import (
 // endpoint; port, region and dbname are options too, and a mapping's User is the
 // database role. Whatever else a connection needs comes from base: credentials, the
 // fleet's budgets, TLS. Each user of a server has a Cluster, which keeps
-// nothing: a connection that the registry closes is closed.
+// nothing: a connection that the registry closes is closed, and one that comes when nobody
+// waits for it any more within a second. Before base.MaxLifetime (59m) the registry replaces
+// each, whatever max_lifetime says: DSQL ends sessions after an hour.
 func DSQL(base dsql.Config) registry.Kind {
 	return registry.Kind{Name: "dsql", SQL: sqlconn.DSQL, Validate: validateDSQL, Connector: func(r registry.ConnectParams) (driver.Connector, error) {
 		cfg := base
@@ -38,7 +41,7 @@ func DSQL(base dsql.Config) registry.Kind {
 			}
 			return r.CountBytes(c), nil
 		}
-		cfg.OnDemand, cfg.MaxSize = true, maxConnections // the registry has the bound
+		cfg.OnDemand, cfg.MaxSize, cfg.IdleTTL = true, maxConnections, time.Second // the registry has the bound
 		if base.ConnLimit > 0 {
 			cfg.MaxSize = min(cfg.MaxSize, base.ConnLimit)
 		}
@@ -107,12 +110,20 @@ func (c clusterConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if !ok {
 		return nil, errjoin.Join(fmt.Errorf("dsql: the connection is a %T", conn), conn.Close())
 	}
-	return clusterConn{loan}, nil
+	cfg := c.Cluster().Config()
+	return clusterConn{loan, time.Now().Add(cfg.MaxLifetime - rand.N(max(0, cfg.LifetimeJitter)+1))}, nil
 }
 
 // clusterConn is a loan for as long as the registry keeps it: valid until it breaks,
 // and closed where a loan's end would keep it for the next.
-type clusterConn struct{ *dsql.SQLConn }
+type clusterConn struct {
+	*dsql.SQLConn
+	expires time.Time
+}
+
+// ExpiresAt is before the cluster ends the session. Connections that are opened together end
+// one after the other.
+func (p clusterConn) ExpiresAt() time.Time { return p.expires }
 
 // IsValid reports whether it is open.
 func (p clusterConn) IsValid() bool { return !p.Conn().IsClosed() }

@@ -3,7 +3,9 @@ package kinds_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -111,6 +113,36 @@ func TestDSQLKeepsItsConnectionsAndClosesThem(t *testing.T) {
 	require.NoError(t, r.Close(t.Context()))
 	for end := time.Now().Add(10 * time.Second); gate.Stats().Live > 0; runtime.Gosched() { // it learns of it a little later
 		require.True(t, time.Now().Before(end), "what the registry closes is closed")
+	}
+}
+
+// The registry is told of the end of sessions, which are an hour long, and of none is kept that nobody waits for.
+func TestADSQLConnectionTellsItsEndAndTheClusterKeepsNone(t *testing.T) {
+	server := postgres(t)
+	key := dsqlgate.Credential{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret"}
+	gate, err := dsqlgate.Start(t.Context(), dsqlgate.Options{Upstream: server.DSN(), Credentials: []dsqlgate.Credential{key}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, gate.Close()) }()
+	connector, err := kinds.DSQL(dsql.Config{
+		TLS: gate.ClientTLS(), Dial: gate.Dial, Logger: slog.New(slog.DiscardHandler),
+		Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, ""),
+	}).Connector(registry.ConnectParams{Server: "d", Options: map[string]string{"host": gate.Host()}, CountBytes: func(c net.Conn) net.Conn { return c }})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, connector.(io.Closer).Close()) }()
+	conn, err := connector.Connect(t.Context())
+	require.NoError(t, err)
+	left := time.Until(conn.(interface{ ExpiresAt() time.Time }).ExpiresAt())
+	require.LessOrEqual(t, left, 59*time.Minute)
+	require.Greater(t, left, 56*time.Minute)
+	require.NoError(t, conn.Close())
+
+	gate.SlowHandshakes(200 * time.Millisecond)
+	brief, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	_, err = connector.Connect(brief)
+	require.Error(t, err)
+	for end := time.Now().Add(10 * time.Second); gate.Stats().Admitted < 2 || gate.Stats().Live > 0; runtime.Gosched() {
+		require.True(t, time.Now().Before(end), "what nobody waits for is closed: %+v", gate.Stats())
 	}
 }
 
