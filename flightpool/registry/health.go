@@ -62,9 +62,10 @@ func isServerFault(err error) bool {
 func wasCancelled(err error) bool { return errors.Is(err, context.Canceled) }
 
 // recordCheck takes what an open or a check of a pool has shown. An open that fails
-// counts, one that succeeds ends no row of faults: see recordAnswer.
+// counts, one that succeeds ends no row of faults: see recordAnswer. One that has waited for
+// a permission, as Kind.Connector has it, has shown nothing.
 func (h *health) recordCheck(err error, open bool) {
-	if wasCancelled(err) {
+	if wasCancelled(err) || errors.Is(err, ErrExhausted) {
 		return
 	}
 	if err != nil && isServerFault(err) {

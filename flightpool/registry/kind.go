@@ -24,7 +24,8 @@ type Kind struct {
 	Flight func(ctx context.Context, r ConnectParams) (*flightpool.FlightSQLPool, error)
 	// Connector makes the connector of one user of a database/sql server. Where it is
 	// an io.Closer, it is closed after the last of its connections. Connections with a
-	// method ExpiresAt() time.Time are replaced before that.
+	// method ExpiresAt() time.Time are replaced before that. An error of Connect that is
+	// ErrExhausted says that it has waited for a permission, and nothing of the server.
 	Connector func(r ConnectParams) (driver.Connector, error)
 	// SQL is how sessions of a database/sql server are checked and reset.
 	SQL sqlconn.Kind

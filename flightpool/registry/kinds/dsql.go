@@ -9,10 +9,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool/registry"
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir/dsql"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
@@ -23,7 +25,9 @@ import (
 // fleet's budgets, TLS. Each user of a server has a Cluster, which keeps
 // nothing: a connection that the registry closes is closed, and one that comes when nobody
 // waits for it any more within a second. Before base.MaxLifetime (59m) the registry replaces
-// each, whatever max_lifetime says: DSQL ends sessions after an hour.
+// each, whatever max_lifetime says: DSQL ends sessions after an hour. An open that waits for the
+// fleet's permission, or since the cluster opens too many at a time, fails with ErrExhausted
+// when its time is over, and does not count against the health of the server.
 func DSQL(base dsql.Config) registry.Kind {
 	return registry.Kind{Name: "dsql", SQL: sqlconn.DSQL, Validate: validateDSQL, Connector: func(r registry.ConnectParams) (driver.Connector, error) {
 		cfg := base
@@ -104,7 +108,7 @@ var _ io.Closer = clusterConnector{}
 func (c clusterConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
-		return nil, err
+		return nil, ofLimits(err)
 	}
 	loan, ok := conn.(*dsql.SQLConn)
 	if !ok {
@@ -113,6 +117,30 @@ func (c clusterConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	cfg := c.Cluster().Config()
 	return clusterConn{loan, time.Now().Add(cfg.MaxLifetime - rand.N(max(0, cfg.LifetimeJitter)+1))}, nil
 }
+
+// ofLimits is why there is no connection, by which a registry judges whether the cluster can be reached.
+//
+// INVARIANT: an open that has waited for its permission, or while the cluster refuses opens for its limits, says nothing
+// against the cluster, though its time is over. Else a fleet at its limit would find it down, and close what works.
+func ofLimits(err error) error {
+	var empty *dsql.EmptyError
+	if !errors.As(err, &empty) {
+		return err
+	}
+	var refusal interface{ SQLState() string }
+	refused := errors.As(empty.LastOpen, &refusal) && strings.HasPrefix(refusal.SQLState(), "53")
+	if !refused && empty.Leases.Waiting+empty.Limiter.Waiting == 0 && !errors.As(err, new(*lease.Error)) {
+		return err
+	}
+	return &limitsError{err}
+}
+
+// limitsError is the error of an open that has waited in vain. It is ErrExhausted too.
+type limitsError struct{ err error }
+
+func (e *limitsError) Error() string { return e.err.Error() }
+
+func (e *limitsError) Unwrap() []error { return []error{registry.ErrExhausted, e.err} }
 
 // clusterConn is a loan for as long as the registry keeps it: valid until it breaks,
 // and closed where a loan's end would keep it for the next.

@@ -89,7 +89,7 @@ var layers = []layer{
 	{dir: "flightpool/oauth", may: []string{"internal/option", "internal/netname", "flightpool", "internal/printing", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},
 	{dir: "flightpool/registry/ddl", may: []string{"internal/printing"}},
 	{dir: "flightpool/registry", may: []string{"internal/ctxerr", "backend", "cancel", "flightpool", "flightpool/registry/ddl", "internal/bind", "internal/callback", "internal/fairshare", "internal/histogram", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/option", "internal/taskgroup", "internal/tracers", "internal/errjoin"}, external: wire},
-	{dir: "flightpool/registry/kinds", may: []string{"flightpool", "flightpool/adbcpool", "flightpool/registry", "reservoir/dsql", "reservoir/sqlconn", "internal/errjoin"}, external: []string{"github.com/jackc/"}},
+	{dir: "flightpool/registry/kinds", may: []string{"flightpool", "flightpool/adbcpool", "flightpool/registry", "lease", "reservoir/dsql", "reservoir/sqlconn", "internal/errjoin"}, external: []string{"github.com/jackc/"}},
 	{dir: "flightpool/poolz", may: []string{"backend", "flightpool", "flightpool/registry", "internal/callback", "lease", "reservoir"}},
 	{dir: "flightpool/export", may: []string{"rowscan"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/flightotel", may: []string{"backend", "flightpool", "session"}, external: []string{"go.opentelemetry.io/"}},
