@@ -9,7 +9,8 @@ import (
 )
 
 // NewLeases is a budget of limit connections within one process. It panics
-// when limit is not positive. name appears in errors.
+// when limit is not positive. name appears in errors. It is no Reclaimer: what one
+// pool keeps idle is not asked for when another waits.
 func NewLeases(name string, limit int) Leases {
 	if limit <= 0 {
 		panic("lease: limit must be positive")
