@@ -33,8 +33,8 @@ type Endpoint struct {
 	firstPrepare chan struct{}   // has an element while somebody finds out what capabilities.handles says
 	abandoned    taskgroup.Group // connections of opens that have failed, sessions of those that broke, and unused statements, while they are closed
 
-	life    context.Context //nolint:containedctx // ends with Close
-	endLife context.CancelFunc
+	closing     chan struct{} // closed when Close begins
+	closingOnce sync.Once
 
 	// rejectedAuthorization is the authorization that the server refused last.
 	rejectedAuthorization atomic.Pointer[string]
@@ -56,9 +56,8 @@ func NewEndpoint(cfg Config) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{cfg: cfg, firstPrepare: make(chan struct{}, 1)}
+	e := &Endpoint{cfg: cfg, firstPrepare: make(chan struct{}, 1), closing: make(chan struct{})}
 	e.locations.cfg = &e.cfg
-	e.life, e.endLife = context.WithCancel(context.Background())
 	return e, nil
 }
 
@@ -71,7 +70,7 @@ func NewEndpoint(cfg Config) (*Endpoint, error) {
 //
 // INVARIANT: the control channels outlast the ends of sessions, which are asked for on them.
 func (e *Endpoint) Close() error {
-	e.endLife()
+	e.closingOnce.Do(func() { close(e.closing) })
 	e.locations.close()
 	limit, start := e.closeLimit(), time.Now()
 	e.abandoned.Close()

@@ -44,7 +44,7 @@ func (c *Conn) leaveSession() {
 				return struct{}{}, err
 			}
 			pause := backoff.Doubled(minLeavePause, maxLeavePause, times)
-			if time.Since(begun)+pause > leaveFor || backoff.Sleep(c.endpoint.life, pause) != nil {
+			if time.Since(begun)+pause > leaveFor || callback.EndsWithin(c.endpoint.closing, pause) {
 				return struct{}{}, err
 			}
 		}
