@@ -111,3 +111,18 @@ func TestASessionBehindALinkThatIsSilentIsLeft(t *testing.T) {
 		r.srv.Faults().ThawConns()
 	})
 }
+
+// What Close cuts does not run on: GizmoSQL ends a session without the statement that it runs.
+func TestWhatCloseCutsDoesNotRunOn(t *testing.T) {
+	inBubble(t, testserver.GizmoSQL(), Config{MaxSize: 1, Auth: BasicAuth("me", "x")}, func(r *rig) {
+		read := make(chan error, 1)
+		go func() { read <- readAll(r.pool.Query(r.Context(), "SELECT sleep('1h')")) }()
+		time.Sleep(time.Second)
+		ctx, stop := context.WithTimeout(r.Context(), time.Second)
+		defer stop()
+		require.Error(r, r.pool.Close(ctx))
+		require.Error(r, <-read)
+		r.noSession(0)
+		require.Equal(r, 1, r.srv.Ledger().Snapshot().Cancels)
+	})
+}

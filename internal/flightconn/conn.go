@@ -171,7 +171,7 @@ func (c *Conn) close() error {
 	}
 	start := time.Now()
 	defer func() { c.transport.closeWithin(errClosed, limit-time.Since(start)) }() // also when an interceptor of the user's panics
-	err := c.closeSession(limit)
+	err := c.closeSession(limit, len(running) > 0)
 	if fault := backend.FaultIn(err); fault == backend.FaultTransport || fault == backend.FaultContext {
 		c.leaveSession() // the transport may be dead, and nothing has told so
 	}

@@ -81,11 +81,12 @@ func (c *Conn) leaveBy(limit time.Duration) error {
 
 // closeSession tells the server that the session is over, once the endpoint is
 // known to have that call. Servers keep a session that nobody ends for minutes
-// to hours after its transport, and count it against their limits.
+// to hours after its transport, and count it against their limits. cut says that
+// statements were cut, which the end of a session that is its own does not stop (GizmoSQL): that is asked for before.
 //
 // It is no call of the connection's: those are refused by now. The error is
 // that of the server; the transport ends in any case.
-func (c *Conn) closeSession(limit time.Duration) error {
+func (c *Conn) closeSession(limit time.Duration, cut bool) error {
 	known := &c.endpoint.capabilities.closeSession
 	if known.isMissing() {
 		return nil
@@ -93,6 +94,11 @@ func (c *Conn) closeSession(limit time.Duration) error {
 	ctx, cancel := detached(limit)
 	defer cancel()
 	r := &rpcCall{conn: c, op: "Close", caller: neverCancelled{ctx}}
+	if cut && c.hasOwnSession() && !c.endpoint.capabilities.cancelInfo.isMissing() {
+		bounded, stop := context.WithTimeout(ctx, limit/2)
+		_, _ = c.cancelFlightInfo(r.rpcContext(bounded), c.flight, unnamed) // how that ends, the end of the session tells
+		stop()
+	}
 	// confirmedBeside, since a cut statement may still run.
 	err := known.try(func(refusal error) bool { return r.confirmedBeside(ctx, refusal) }, func() error {
 		return c.rawAction(r.rpcContext(ctx), c.flight, flight.CloseSessionActionType, &flight.CloseSessionRequest{}, &flight.CloseSessionResult{})
