@@ -86,3 +86,22 @@ func TestASessionThatIsGoneIsNoFaultOfTheStatement(t *testing.T) {
 		require.Equal(t, c.want, FaultOf(c.code, c.text), "%v %s", c.code, c.text)
 	}
 }
+
+// Databases repeat the line of the statement that is wrong, and the value. A program that searches logs has the runtime's words there.
+func TestAStatementThatHasTheRuntimesWordsIsAStatement(t *testing.T) {
+	own := []string{
+		"transport: the server has ended the call without a status", "unexpected EOF", "http2: server sent GOAWAY", "malformed header: missing HTTP content-type",
+		"unexpected HTTP status code received from server: 502 (Bad Gateway)", "stream terminated by RST_STREAM with error code: INTERNAL_ERROR",
+		"the server, or a proxy before it, has ended the call without an answer: stream terminated by RST_STREAM of the server, code 2 (INTERNAL_ERROR)",
+	}
+	for _, text := range own {
+		for _, code := range []codes.Code{codes.Internal, codes.Unknown} {
+			require.Equal(t, FaultTransport, FaultOf(code, text), text)
+			require.Equal(t, FaultTransport, FaultOf(code, fmt.Errorf("location: %w", status.Error(code, text)).Error()), text)
+			const failed = "duckdb error: Binder Error: Referenced column \"mesage\" not found in FROM clause!\n\nLINE 1: SELECT * FROM logs WHERE mesage LIKE '%"
+			require.Equal(t, FaultStatement, FaultOf(code, failed+text+"%'"), text)
+			require.Equal(t, FaultStatement, FaultOf(code, "Arrow error: Cast error: Cannot cast string '"+text+"' to value of Int32 type"), text)
+		}
+	}
+	require.Equal(t, FaultStatement, FaultOf(codes.InvalidArgument, "Conversion Error: Could not convert string 'stream terminated by RST_STREAM' to INT32"))
+}

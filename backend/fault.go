@@ -73,7 +73,7 @@ func FaultOf(code codes.Code, msg string) Fault {
 	if slices.ContainsFunc(goneTexts[code], inMessage) {
 		return FaultSession
 	}
-	if strings.Contains(msg, resetText) && code != codes.Canceled && code != codes.DeadlineExceeded {
+	if begins(msg, resetTexts) && code != codes.Canceled && code != codes.DeadlineExceeded {
 		return FaultTransport
 	}
 	switch code {
@@ -91,7 +91,7 @@ func FaultOf(code codes.Code, msg string) Fault {
 	case codes.ResourceExhausted:
 		return FaultLimit
 	case codes.Internal, codes.Unknown:
-		if grpcOwnText(msg) {
+		if begins(msg, grpcTexts) || begins(msg, resetTexts) {
 			return FaultTransport
 		}
 		return FaultStatement
@@ -129,20 +129,19 @@ var goneTexts = map[codes.Code][]string{
 	codes.PermissionDenied: {"invalid Bearer token"},
 }
 
-// resetText is in gRPC's text of a stream that was reset.
-const resetText = "stream terminated by RST_STREAM"
+// resetTexts are how the texts of a stream that was reset begin, gRPC's and our transport's.
+var resetTexts = []string{"stream terminated by RST_STREAM", "the server, or a proxy before it, has ended the call without an answer"}
 
-// grpcOwnText tells the runtime's complaints about a broken stream from a
-// server's about a statement; both come as INTERNAL. A page of HTTP 409 is UNKNOWN, and
-// has the word of a conflict.
-func grpcOwnText(msg string) bool {
-	for _, s := range []string{
-		resetText, "received the unexpected content-type", "unexpected HTTP status code", "transport:",
-		"http2:", "malformed header", "unexpected EOF", "grpc: failed to unmarshal", "server closed the stream without sending trailers",
-	} {
-		if strings.Contains(msg, s) {
-			return true
-		}
-	}
-	return false
+// grpcTexts are how the runtime's complaints about a broken stream begin, which come as INTERNAL, as a server's about a
+// statement do. A page of HTTP 409 is UNKNOWN, and has the word of a conflict.
+var grpcTexts = []string{
+	"received the unexpected content-type", "unexpected HTTP status code", "transport:",
+	"http2:", "malformed header", "unexpected EOF", "grpc: failed to unmarshal", "server closed the stream without sending trailers",
+}
+
+// begins reports whether a status begins with one of the texts, also where it is wrapped. Further on it may be the statement that is
+// wrong, or a value, which databases repeat: a search in logs for what Go programs write there.
+func begins(msg string, texts []string) bool {
+	_, wrapped, _ := strings.Cut(msg, " desc = ")
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.HasPrefix(msg, text) || strings.HasPrefix(wrapped, text) })
 }
