@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
@@ -105,4 +106,31 @@ func TestAServerThatLacksSQLInfoIsAskedForItsNameOnce(t *testing.T) {
 		}
 		require.Equal(r, before, asked.Fired())
 	})
+}
+
+// What a session answers that has ended, or by a token that has, in the status of a wrong statement, says nothing of what a server takes
+// a NULL for.
+func TestTheEndOfASessionDoesNotTellWhatANullIs(t *testing.T) {
+	profile := testserver.GizmoSQL()
+	profile.NullsAsText = true
+	profile.SQLInfo = map[flightsql.SqlInfo]any{flightsql.SqlInfoFlightSqlServerName: "gizmosql"}
+	for _, words := range []string{"Token verification failed with error: token expired", "Your session has been killed. Please re-connect."} {
+		for before := range 4 { // of them is the question for the name
+			engine := script.New()
+			engine.On("SELECT CAST(? AS VARCHAR)", func(_ context.Context, _ string, params arrow.RecordBatch) (array.RecordReader, error) {
+				if params == nil { // it is prepared
+					return array.NewRecordReader(arrow.NewSchema([]arrow.Field{{Name: "x", Type: arrow.BinaryTypes.String, Nullable: true}}, nil), nil)
+				}
+				return array.NewRecordReader(params.Schema(), []arrow.RecordBatch{params})
+			})
+			inBubbleOn(t, testserver.Options{Profile: profile, Engine: engine}, Config{MaxSize: 1, Auth: BasicAuth("me", "x")}, func(r *rig) {
+				r.exec("CREATE TABLE t (s VARCHAR)")
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, Skip: before, Times: 1, Do: testserver.Fail(codes.InvalidArgument, words)})
+				_, err := r.pool.Update(r.Context(), "INSERT INTO t VALUES (?)", nil)
+				require.Error(r, err)
+				_, err = r.pool.Update(r.Context(), "INSERT INTO t VALUES (?)", nil)
+				require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
+			})
+		}
+	}
 }

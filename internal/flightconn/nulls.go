@@ -57,7 +57,7 @@ func (c *Conn) CheckNulls(ctx context.Context, params arrow.RecordBatch, call ba
 // askNulls has the server give a NULL back.
 func (c *Conn) askNulls(ctx context.Context, call backend.Call) (int32, error) {
 	name, err := c.sqlInfo(ctx, flightsql.SqlInfoFlightSqlServerName)
-	if code := status.Code(err); (code == codes.Unimplemented || code == codes.NotFound || code == codes.InvalidArgument) && !effect.IsPage(err) {
+	if code := status.Code(err); (code == codes.Unimplemented || code == codes.NotFound || code == codes.InvalidArgument) && backend.FaultIn(err).KeepsConn() && !effect.IsPage(err) {
 		return nullsKept, nil // it has no name: GizmoSQL has
 	}
 	if err != nil || name != nullsLoser {
