@@ -59,6 +59,8 @@
 //   - Nor is one that takes a read for a command, and drops its rows (SwanLake: SHOW
 //     DATABASES, CALL, and with parameters what its parser does not know): such a result has no
 //     columns and no rows. With Open it is an error.
+//   - Nor is one to which equal texts of all clients are one statement (Arrow's reference server in Java): calls with
+//     parameters that run beside each other have the rows of each other's.
 //   - Nothing can be watched on servers without prepared statements, or which
 //     do not refuse to close a handle that they do not know; nor prepared statements where none of a
 //     SELECT of a text alone is taken, and HealthCheck.SQL is not VALUES 1.

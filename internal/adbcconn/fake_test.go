@@ -38,8 +38,9 @@ type fake struct {
 
 	dataset, params []byte // schemas of prepared statements
 	noHandle        bool
-	handle          string   // "p" if empty
-	used            []string // handles that were executed as queries, and closed
+	handle          string                   // "p" if empty
+	textHandles     func(text string) string // handles of prepared statements by their texts; nil: one for all
+	used            []string                 // handles that were executed as queries, and closed
 }
 
 func (f *fake) GetFlightInfo(_ context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
@@ -67,6 +68,11 @@ func (f *fake) DoAction(a *pb.Action, s pb.FlightService_DoActionServer) error {
 		return status.Error(codes.Unimplemented, a.GetType())
 	}
 	handle := []byte(cmp.Or(f.handle, "p"))
+	if f.textHandles != nil {
+		var r pb.ActionCreatePreparedStatementRequest
+		unpack(a.GetBody(), &r)
+		handle = []byte(f.textHandles(r.GetQuery()))
+	}
 	if f.noHandle {
 		handle = nil
 	}

@@ -29,9 +29,39 @@ type prepared struct {
 	closed        atomic.Bool
 }
 
-// Prepare is part of backend.Conn. Schemas come with the answer; asking for
-// them makes no further RPC.
+// Prepare is part of backend.Conn.
+//
+// INVARIANT: no statement is executed that is one with those of others, as equal texts are on Arrow's reference server in Java.
 func (c *Conn) Prepare(ctx context.Context, sql string, sc backend.Call) (backend.Prepared, error) {
+	for {
+		p, again, err := c.prepareUnlessShared(ctx, sql, sc)
+		switch {
+		case p == nil:
+			return nil, err
+		case !again && err == nil:
+			return p, nil
+		}
+		if failed := p.Close(ctx); err != nil || failed != nil && !backend.FaultIn(failed).KeepsConn() {
+			return nil, cmp.Or(err, failed)
+		}
+	}
+}
+
+// prepareUnlessShared prepares a text in the form in which it is nobody else's. What comes beside again, or an error, is, and must be closed.
+func (c *Conn) prepareUnlessShared(ctx context.Context, sql string, sc backend.Call) (p *prepared, again bool, err error) {
+	text, learn, leave := c.TextToPrepare(ctx, sql)
+	defer leave()
+	if p, err = c.prepare(ctx, text, sc); err != nil {
+		return nil, false, err
+	}
+	p.sql = sql
+	again, err = learn(p.handle)
+	return p, again, err
+}
+
+// prepare has the driver prepare a text. Schemas come with the answer; asking for
+// them makes no further RPC.
+func (c *Conn) prepare(ctx context.Context, sql string, sc backend.Call) (*prepared, error) {
 	k, err := c.begin(ctx, "Prepare", sc)
 	if err != nil {
 		return nil, err

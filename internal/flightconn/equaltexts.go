@@ -85,8 +85,42 @@ func (e *Endpoint) awaitFirstPrepare(ctx context.Context) (leave func()) {
 	return func() {}
 }
 
+// TextToPrepare is the text by which another client has the server prepare a statement of the connection's that is nobody else's, in
+// one call of Prepare's. learn takes the handle that the server gives: again says that the statement is everybody's, so that it is to be
+// closed, unused, and the text to be asked for once more. leave must be called at the end.
+func (c *Conn) TextToPrepare(ctx context.Context, sql string) (text string, learn func(handle string) (again bool, err error), leave func()) {
+	known := &c.endpoint.capabilities.handles
+	isSQL, leave := sqlscan.Parse(sql).IsSQL(), func() {}
+	if known.Load() == handlesUnknown {
+		if leave = c.endpoint.awaitFirstPrepare(ctx); known.Load() != handlesUnknown { // those behind need not wait, either
+			leave()
+			leave = func() {}
+		}
+	}
+	if known.Load() == handlesAreTexts && isSQL {
+		return uniqueText(sql), func(handle string) (bool, error) {
+			if handle == sql {
+				return false, &backend.Error{Op: "Prepare", Stage: backend.StagePrepare, Fault: backend.FaultStatement, Target: c.target(), Err: errEqualTexts}
+			}
+			return false, nil
+		}, leave
+	}
+	return sql, func(handle string) (bool, error) {
+		switch {
+		case handle != sql:
+			known.CompareAndSwap(handlesUnknown, handlesAreNames)
+		case isSQL:
+			known.Store(handlesAreTexts)
+		}
+		return handle == sql && isSQL, nil
+	}, leave
+}
+
+// uniqueText is a text of SQL with a comment of its own behind it.
+func uniqueText(sql string) string { return sql + "\n/* " + rand.Text() + " */" }
+
 func (r *rpcCall) prepareUnique(ctx context.Context, sql string, call backend.Call) (*pb.ActionCreatePreparedStatementResult, error) {
-	reply, err := r.createPrepared(ctx, sql+"\n/* "+rand.Text()+" */", call)
+	reply, err := r.createPrepared(ctx, uniqueText(sql), call)
 	if isStatementFault(err) {
 		return nil, fmt.Errorf("%w (of the text with a comment that makes it unique, since equal texts are one statement on this server)", err)
 	}
