@@ -31,6 +31,17 @@ func unionOf(b arrow.RecordBatch) (*arrow.Schema, []arrow.RecordBatch) {
 	return schema, []arrow.RecordBatch{array.NewRecordBatch(schema, []arrow.Array{union}, b.NumRows())}
 }
 
+// codedRow is a number, and a text in a dictionary.
+func codedRow() arrow.RecordBatch {
+	coded := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "1", Type: arrow.PrimitiveTypes.Int64}, {Name: "2", Type: coded}}, nil))
+	b.Field(0).(*array.Int64Builder).Append(4)
+	if err := b.Field(1).(*array.BinaryDictionaryBuilder).AppendString("x"); err != nil {
+		panic(err)
+	}
+	return b.NewRecordBatch()
+}
+
 // GizmoSQL takes a NULL among the parameters for the text null, which a column of texts stores.
 func TestANullIsNotStoredAsAText(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -76,6 +87,9 @@ func TestANullIsNotStoredAsAText(t *testing.T) {
 						require.ErrorContains(r, err, "write NULL into the statement")
 						err = readAll(r.pool.Query(r.Context(), "SELECT * FROM t WHERE s = ?", nil))
 						require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
+						_, err = r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (?, ?)", codedRow())
+						require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
+						require.ErrorContains(r, err, "dictionary")
 					} else {
 						require.NoError(r, err)
 					}

@@ -29,14 +29,23 @@ const (
 )
 
 // CheckNulls refuses parameters with a NULL where the server takes another value for it. GizmoSQL binds each value as its
-// text, and for a NULL the text null: a column of texts stores that, and a condition finds it, without an error. Whoever
-// executes a prepared statement on the connection asks it before.
+// text, and for a NULL the text null: a column of texts stores that, and a condition finds it, without an error. For a value of a
+// dictionary that text is the whole dictionary. Whoever executes a prepared statement on the connection asks it before.
 //
-// Only a server of that name is asked, once per endpoint, before the first NULL. Where the answer is missing,
-// the parameters are sent, and the next NULL asks again.
+// Only a server of that name is asked, once per endpoint, before the first of these. Where the answer is missing,
+// the parameters are sent, and the next one asks again.
 func (c *Conn) CheckNulls(ctx context.Context, params arrow.RecordBatch, call backend.Call) error {
 	known := &c.endpoint.capabilities.nulls
-	if params == nil || known.Load() == nullsKept || !hasNull(params) {
+	if params == nil || known.Load() == nullsKept {
+		return nil
+	}
+	why := ""
+	switch {
+	case hasNull(params):
+		why = "a NULL among the parameters for the text null: write NULL into the statement instead"
+	case hasDictionary(params.Schema()):
+		why = "a value of a dictionary among the parameters for a text of the whole dictionary: send the value itself"
+	default:
 		return nil
 	}
 	if known.Load() == nullsUnknown {
@@ -51,7 +60,7 @@ func (c *Conn) CheckNulls(ctx context.Context, params arrow.RecordBatch, call ba
 		return nil
 	}
 	r := &rpcCall{conn: c, op: "Bind", caller: ctx}
-	return r.usageError("this server takes a NULL among the parameters for the text null: write NULL into the statement instead")
+	return r.usageError("this server takes %s", why)
 }
 
 // askNulls has the server give a NULL back.
@@ -102,6 +111,16 @@ func (c *Conn) askNulls(ctx context.Context, call backend.Call) (int32, error) {
 func hasNull(rows arrow.RecordBatch) bool {
 	for _, column := range rows.Columns() {
 		if column.NullN() > 0 || column.DataType().ID() == arrow.NULL && column.Len() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// hasDictionary reports whether a column of the rows is encoded by one.
+func hasDictionary(schema *arrow.Schema) bool {
+	for i := range schema.NumFields() {
+		if isDictionary(schema.Field(i).Type) {
 			return true
 		}
 	}
