@@ -200,6 +200,11 @@ func (s *SessionHandle) discardsUsed(d sideEffects) bool {
 	return s.policy.OnReturn.mode == resetDiscard && s.wasUsed(d)
 }
 
+// closesNext reports whether the connection is closed behind the handle's one call, which is no plain read.
+func (s *SessionHandle) closesNext() bool {
+	return s.stateless && s.policy.OnReturn.mode == resetDiscard
+}
+
 var errUsed = errors.New("discarded after use, as configured") // which is no failure
 
 // cleanSession takes back all that the session left. An error means that the connection

@@ -31,7 +31,11 @@ func (s *SessionHandle) requireStored(ctx context.Context, c *call, stmt backend
 	case script.ComputesRows:
 		why = errComputedRows
 	case isCounted(backend.TxID(handleOf(stmt))):
-		why = storedElsewhere(script.InsertInto, c.insert)
+		in, err := s.placeOf(ctx, c)
+		if err != nil {
+			return err
+		}
+		why = storedElsewhere(script.InsertInto, in)
 		if len(script.InsertColumns) > 0 {
 			why = cmp.Or(why, storedOtherwise(script.InsertColumns, stmt.ParameterSchema(), rows))
 		}
@@ -45,6 +49,23 @@ func (s *SessionHandle) requireStored(ctx context.Context, c *call, stmt backend
 	}
 	s.stayed(c.insert)
 	return &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Err: why} // the preparing was sent
+}
+
+// placeOf is the call's INSERT, with where the session is. beforeInsert does not read that for a connection that is closed next.
+func (s *SessionHandle) placeOf(ctx context.Context, c *call) (*insertion, error) {
+	if c.insert != nil || !s.closesNext() {
+		return c.insert, nil
+	}
+	for _, r := range namespaceQueries {
+		row, err := s.runStateQuery(ctx, r, backend.Call{})
+		if err == nil {
+			return &insertion{namespace: row}, nil
+		}
+		if !backend.FaultIn(err).KeepsConn() {
+			return nil, err
+		}
+	}
+	return c.insert, nil
 }
 
 var errComputedRows = errors.New("this server stores the parameters of an INSERT as they are, whatever its VALUES or SELECT makes of them, where they are several rows, or of a type that it does not bind: send its rows one by one, or write the values into the text")

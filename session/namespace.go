@@ -44,8 +44,7 @@ type insertion struct {
 // its statements' text tells.
 func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 	table := c.script.Statements[0].InsertInto
-	closed := s.stateless && s.policy.OnReturn.mode == resetDiscard
-	if !c.hasParams || table == "" || closed || s.policy.nonMovingInserts.has(namespaceUnsupported) {
+	if !c.hasParams || table == "" || s.closesNext() || s.policy.nonMovingInserts.has(namespaceUnsupported) {
 		return nil
 	}
 	in := &insertion{qualifier: strings.ToLower(strings.TrimSuffix(table, lastPart(table))) + "."}
