@@ -6,6 +6,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
@@ -147,4 +148,28 @@ func TestTheEndOfASessionDoesNotTellWhatANullIs(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Nor is one whose SqlInfo cannot be read.
+func TestAServerWhoseSQLInfoIsMalformedTakesNulls(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (s VARCHAR)")
+		change := func(arg any) {
+			_, err := r.pool.Update(r.Context(), "INSERT INTO t VALUES (?)", arg)
+			require.NoError(r, err)
+		}
+		for range 3 { // what else is learned of INSERTs is, with these
+			change("x")
+		}
+		spoilt := r.srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, After: true, Do: testserver.Rewrite(func(info *flight.FlightInfo) {
+			for _, e := range info.GetEndpoint() {
+				e.Ticket = nil
+			}
+		})})
+		change(nil)
+		change(nil)
+		require.Equal(r, 1, spoilt.Fired())
+		spoilt.Clear()
+		require.Equal(r, uint64(1), r.pool.Stats().Opens)
+	})
 }

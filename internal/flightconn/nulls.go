@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"context"
+	"errors"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -66,8 +67,10 @@ func (c *Conn) CheckNulls(ctx context.Context, params arrow.RecordBatch, call ba
 // askNulls has the server give a NULL back.
 func (c *Conn) askNulls(ctx context.Context, call backend.Call) (int32, error) {
 	name, err := c.sqlInfo(ctx, flightsql.SqlInfoFlightSqlServerName)
-	if code := status.Code(err); (code == codes.Unimplemented || code == codes.NotFound || code == codes.InvalidArgument) && backend.FaultIn(err).KeepsConn() && !effect.IsPage(err) {
-		return nullsKept, nil // it has no name: GizmoSQL has
+	code := status.Code(err)
+	lacks := code == codes.Unimplemented || code == codes.NotFound || code == codes.InvalidArgument
+	if lacks && backend.FaultIn(err).KeepsConn() && !effect.IsPage(err) || errors.Is(err, errMalformed) {
+		return nullsKept, nil // it has no name, or none that can be read: GizmoSQL has
 	}
 	if err != nil || name != nullsLoser {
 		return nullsKept, err
