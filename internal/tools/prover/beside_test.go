@@ -180,6 +180,9 @@ var errFed = errors.New("the program's rows have failed")
 func (w *world) feed(s step, a *actor) {
 	first, n, pause := s.num(0), s.num(1), s.duration(2)
 	failing := s.arg(3) == "fail"
+	if ttl := w.profile.SessionTTL; ttl > 0 && pause >= ttl {
+		a.shaken = true // its session may end before the first of the rows comes
+	}
 	err := w.call(s, func(ctx context.Context) error {
 		schema := batch(0, 0).Schema()
 		reader := array.ReaderFromIter(schema, func(yield func(arrow.RecordBatch, error) bool) {
