@@ -1,7 +1,6 @@
 package duckdb
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -10,23 +9,17 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/testserver"
 )
 
 // SwanLake loads the parameters of an INSERT in bulk, but for those of a single row that are bound by themselves.
 func TestAnInsertOfOneRowIsExecutedAsItIsWritten(t *testing.T) {
-	srv, err := Start(t.Context(), Config{}, testserver.Options{Profile: testserver.SwanLake()})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, srv.Close()) })
-	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, pool.Close(context.WithoutCancel(t.Context()))) })
+	pool := newSwanLakePool(t)
 	ctx := t.Context()
 	for _, sql := range []string{
 		"CREATE TABLE swanlake.d (id INTEGER, n BIGINT DEFAULT 5, s VARCHAR, day DATE, time TIMESTAMP, zoned TIMESTAMPTZ, clock TIME, price DECIMAL(6, 2), tags VARCHAR[])", "CREATE SCHEMA swanlake.sales", "CREATE TABLE swanlake.sales.d (id SMALLINT)",
 		"CREATE TABLE swanlake.k (id INTEGER PRIMARY KEY, n INTEGER)",
 	} {
-		_, err = pool.Update(ctx, sql)
+		_, err := pool.Update(ctx, sql)
 		require.NoError(t, err, sql)
 	}
 	s, err := pool.AcquireSession(ctx)

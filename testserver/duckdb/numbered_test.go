@@ -1,32 +1,25 @@
 package duckdb
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/testserver"
 )
 
 // SwanLake tells the columns that parameters are for in the order of the text. A time for a date must not be taken for
 // one of another column.
 func TestParametersWithNumbersAreSentInTheirOwnForm(t *testing.T) {
-	srv, err := Start(t.Context(), Config{}, testserver.Options{Profile: testserver.SwanLake()})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, srv.Close()) })
-	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, pool.Close(context.WithoutCancel(t.Context()))) })
+	pool := newSwanLakePool(t)
 	ctx := t.Context()
 	for _, sql := range []string{"CREATE TABLE swanlake.o (id INTEGER, due DATE, made TIMESTAMP)", "INSERT INTO swanlake.o VALUES (1, NULL, NULL)"} {
-		_, err = pool.Update(ctx, sql)
+		_, err := pool.Update(ctx, sql)
 		require.NoError(t, err, sql)
 	}
 	due, made := time.Date(2024, 5, 1, 0, 0, 0, 0, time.FixedZone("", 2*60*60)), time.Date(2024, 5, 2, 10, 30, 0, 0, time.UTC)
-	_, err = pool.Update(ctx, "UPDATE swanlake.o SET due = $2 WHERE id = $1", 1, due)
+	_, err := pool.Update(ctx, "UPDATE swanlake.o SET due = $2 WHERE id = $1", 1, due)
 	require.NoError(t, err)
 	_, err = pool.Update(ctx, "INSERT INTO swanlake.o (id, made, due) VALUES ($1, $3, $2)", 2, due, made)
 	require.NoError(t, err)

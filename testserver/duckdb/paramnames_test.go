@@ -1,25 +1,18 @@
 package duckdb
 
 import (
-	"context"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/testserver"
 )
 
 // SwanLake stores what an INSERT is given by the names of its columns.
 func TestColumnsInAnotherOrderThanThatOfTheirNamesAreRefused(t *testing.T) {
-	srv, err := Start(t.Context(), Config{}, testserver.Options{Profile: testserver.SwanLake()})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, srv.Close()) })
-	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, pool.Close(context.WithoutCancel(t.Context()))) })
-	_, err = pool.Update(t.Context(), "CREATE TABLE swanlake.t (a BIGINT, b BIGINT)")
+	pool := newSwanLakePool(t)
+	_, err := pool.Update(t.Context(), "CREATE TABLE swanlake.t (a BIGINT, b BIGINT)")
 	require.NoError(t, err)
 	insert := func(names ...string) error {
 		fields := make([]arrow.Field, len(names))
