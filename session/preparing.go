@@ -65,9 +65,9 @@ func (s *SessionHandle) learnPreparing(ctx context.Context) (preparing, error) {
 	return learned, unlessRefused(err) // which is that of the close, or learned
 }
 
-// learnAfterLoss has that found out before a call with parameters, where a connection was lost since the server has no request
-// to cancel a statement that was left (finishCancel). SwanLake keeps the session of each for long, and a program that only reads with parameters asks nothing else
-// by which it is known. One question is asked for each loss.
+// learnAfterLoss has that found out before a call with parameters, where a connection was lost since the server has no
+// request to cancel a statement that was left (finishCancel). SwanLake keeps the session of each for long, and a program that
+// only reads with parameters asks nothing else by which it is known. One question is asked for each loss.
 func (c *call) learnAfterLoss() {
 	lost := &c.s.policy.lostUncancelled
 	if !c.hasParams || !lost.Load() || c.s.txState().phase != txNone {

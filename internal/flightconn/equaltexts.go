@@ -29,39 +29,35 @@ import (
 // INVARIANT: no statement of SQL is executed by a handle that is its text as the caller has it. Other texts, names of what a
 // server has for example, need not have comments, and stay as they are.
 func (r *rpcCall) prepare(ctx context.Context, sql string, call backend.Call) (*pb.ActionCreatePreparedStatementResult, error) {
-	reply, shared, err := r.prepareText(ctx, sql, call)
-	if shared && err == nil {
-		return r.prepareUnique(ctx, sql, call)
+	reply, again, err := r.prepareUnlessShared(ctx, sql, call)
+	if again && err == nil {
+		reply, _, err = r.prepareUnlessShared(ctx, sql, call)
 	}
 	return reply, err
 }
 
-// prepareText prepares the text as it is, unless equal texts are known to share a statement, or turn out to.
-func (r *rpcCall) prepareText(ctx context.Context, sql string, call backend.Call) (reply *pb.ActionCreatePreparedStatementResult, shared bool, err error) {
-	known := &r.conn.endpoint.capabilities.handles
-	if known.Load() == handlesUnknown {
-		leave := r.conn.endpoint.awaitFirstPrepare(ctx)
-		if known.Load() == handlesUnknown {
-			defer leave()
-		} else { // those behind need not wait, either
-			leave()
-		}
+// prepareUnlessShared prepares the text in the form in which it is nobody else's, as far as that is known. again says that it
+// turned out to be everybody's, and was closed.
+func (r *rpcCall) prepareUnlessShared(ctx context.Context, sql string, call backend.Call) (reply *pb.ActionCreatePreparedStatementResult, again bool, err error) {
+	text, learn, leave := r.conn.TextToPrepare(ctx, sql)
+	defer leave()
+	reply, err = r.createPrepared(ctx, text, call)
+	if text != sql && isStatementFault(err) {
+		err = fmt.Errorf("%w (of the text with a comment that makes it unique, since equal texts are one statement on this server)", err)
 	}
-	if known.Load() == handlesAreTexts && sqlscan.Parse(sql).IsSQL() {
-		return nil, true, nil
-	}
-	if reply, err = r.createPrepared(ctx, sql, call); err != nil {
+	if err != nil {
 		return nil, false, err
 	}
-	if string(reply.GetPreparedStatementHandle()) != sql {
-		known.CompareAndSwap(handlesUnknown, handlesAreNames)
+	again, err = learn(string(reply.GetPreparedStatementHandle()))
+	switch {
+	case err != nil:
+		_ = r.closeUnused(ctx, reply.GetPreparedStatementHandle()) // the error is another
+		return nil, false, err
+	case again:
+		return nil, true, r.closeUnused(ctx, reply.GetPreparedStatementHandle())
+	default:
 		return reply, false, nil
 	}
-	if !sqlscan.Parse(sql).IsSQL() {
-		return reply, false, nil
-	}
-	known.Store(handlesAreTexts)
-	return nil, true, r.closeUnused(ctx, reply.GetPreparedStatementHandle())
 }
 
 // Values of capabilities.handles: what the handles of prepared statements are.
@@ -85,20 +81,20 @@ func (e *Endpoint) awaitFirstPrepare(ctx context.Context) (leave func()) {
 	return func() {}
 }
 
-// TextToPrepare is the text by which another client has the server prepare a statement of the connection's that is nobody else's, in
-// one call of Prepare's. learn takes the handle that the server gives: again says that the statement is everybody's, so that it is to be
+// TextToPrepare is the text by which the server is to prepare a statement of the connection's that is nobody else's, in one attempt, of
+// this client or another. learn takes the handle that the server gives: again says that the statement is everybody's, so that it is to be
 // closed, unused, and the text to be asked for once more. leave must be called at the end.
 func (c *Conn) TextToPrepare(ctx context.Context, sql string) (text string, learn func(handle string) (again bool, err error), leave func()) {
 	known := &c.endpoint.capabilities.handles
-	isSQL, leave := sqlscan.Parse(sql).IsSQL(), func() {}
+	isSQL, leave := func() bool { return sqlscan.Parse(sql).IsSQL() }, func() {}
 	if known.Load() == handlesUnknown {
 		if leave = c.endpoint.awaitFirstPrepare(ctx); known.Load() != handlesUnknown { // those behind need not wait, either
 			leave()
 			leave = func() {}
 		}
 	}
-	if known.Load() == handlesAreTexts && isSQL {
-		return uniqueText(sql), func(handle string) (bool, error) {
+	if known.Load() == handlesAreTexts && isSQL() {
+		return sql + "\n/* " + rand.Text() + " */", func(handle string) (bool, error) {
 			if handle == sql {
 				return false, &backend.Error{Op: "Prepare", Stage: backend.StagePrepare, Fault: backend.FaultStatement, Target: c.target(), Err: errEqualTexts}
 			}
@@ -109,26 +105,14 @@ func (c *Conn) TextToPrepare(ctx context.Context, sql string) (text string, lear
 		switch {
 		case handle != sql:
 			known.CompareAndSwap(handlesUnknown, handlesAreNames)
-		case isSQL:
+			return false, nil
+		case !isSQL():
+			return false, nil
+		default:
 			known.Store(handlesAreTexts)
+			return true, nil
 		}
-		return handle == sql && isSQL, nil
 	}, leave
-}
-
-// uniqueText is a text of SQL with a comment of its own behind it.
-func uniqueText(sql string) string { return sql + "\n/* " + rand.Text() + " */" }
-
-func (r *rpcCall) prepareUnique(ctx context.Context, sql string, call backend.Call) (*pb.ActionCreatePreparedStatementResult, error) {
-	reply, err := r.createPrepared(ctx, uniqueText(sql), call)
-	if isStatementFault(err) {
-		return nil, fmt.Errorf("%w (of the text with a comment that makes it unique, since equal texts are one statement on this server)", err)
-	}
-	if err == nil && string(reply.GetPreparedStatementHandle()) == sql {
-		_ = r.closeUnused(ctx, reply.GetPreparedStatementHandle()) // the error is another
-		return nil, r.newError(backend.StagePrepare, backend.FaultStatement, errEqualTexts)
-	}
-	return reply, err
 }
 
 // errEqualTexts says that the comment does not help.
