@@ -49,13 +49,13 @@ func (c *Conn) Prepare(ctx context.Context, sql string, sc backend.Call) (backen
 
 // prepareUnlessShared prepares a text in the form in which it is nobody else's. What comes beside again, or an error, is, and must be closed.
 func (c *Conn) prepareUnlessShared(ctx context.Context, sql string, sc backend.Call) (p *prepared, again bool, err error) {
-	text, learn, leave := c.TextToPrepare(ctx, sql)
-	defer leave()
-	if p, err = c.prepare(ctx, text, sc); err != nil {
+	attempt := c.BeginPrepare(ctx, sql)
+	defer attempt.End()
+	if p, err = c.prepare(ctx, attempt.Text, sc); err != nil {
 		return nil, false, err
 	}
 	p.sql = sql
-	again, err = learn(p.handle)
+	again, err = attempt.Learn(p.handle)
 	return p, again, err
 }
 

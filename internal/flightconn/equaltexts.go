@@ -39,16 +39,16 @@ func (r *rpcCall) prepare(ctx context.Context, sql string, call backend.Call) (*
 // prepareUnlessShared prepares the text in the form in which it is nobody else's, as far as that is known. again says that it
 // turned out to be everybody's, and was closed.
 func (r *rpcCall) prepareUnlessShared(ctx context.Context, sql string, call backend.Call) (reply *pb.ActionCreatePreparedStatementResult, again bool, err error) {
-	text, learn, leave := r.conn.TextToPrepare(ctx, sql)
-	defer leave()
-	reply, err = r.createPrepared(ctx, text, call)
-	if text != sql && isStatementFault(err) {
+	p := r.conn.BeginPrepare(ctx, sql)
+	defer p.End()
+	reply, err = r.createPrepared(ctx, p.Text, call)
+	if p.Text != sql && isStatementFault(err) {
 		err = fmt.Errorf("%w (of the text with a comment that makes it unique, since equal texts are one statement on this server)", err)
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	again, err = learn(string(reply.GetPreparedStatementHandle()))
+	again, err = p.Learn(string(reply.GetPreparedStatementHandle()))
 	switch {
 	case err != nil:
 		_ = r.closeUnused(ctx, reply.GetPreparedStatementHandle()) // the error is another
@@ -67,52 +67,67 @@ const (
 	handlesAreTexts
 )
 
+// Preparation is one attempt, of this client or another, to have the server prepare a statement of the connection's that is nobody else's.
+type Preparation struct {
+	Text string // what the server is to prepare
+
+	sql   string
+	conn  *Conn
+	first bool // one of those who find out what the handles are, of whom one at a time prepares
+}
+
+// BeginPrepare begins an attempt. End must be called when it has been made.
+func (c *Conn) BeginPrepare(ctx context.Context, sql string) Preparation {
+	known, p := &c.endpoint.capabilities.handles, Preparation{Text: sql, sql: sql, conn: c}
+	if known.Load() == handlesUnknown {
+		if p.first = c.endpoint.awaitFirstPrepare(ctx); known.Load() != handlesUnknown { // those behind need not wait, either
+			p.End()
+			p.first = false
+		}
+	}
+	if known.Load() == handlesAreTexts && sqlscan.Parse(sql).IsSQL() {
+		p.Text = sql + "\n/* " + rand.Text() + " */"
+	}
+	return p
+}
+
+// Learn takes the handle that the server has given. again says that the statement is everybody's, so that it is to be closed,
+// unused, and another attempt made.
+func (p Preparation) Learn(handle string) (again bool, err error) {
+	known := &p.conn.endpoint.capabilities.handles
+	switch {
+	case handle != p.sql:
+		known.CompareAndSwap(handlesUnknown, handlesAreNames)
+		return false, nil
+	case p.Text != p.sql:
+		return false, &backend.Error{Op: "Prepare", Stage: backend.StagePrepare, Fault: backend.FaultStatement, Target: p.conn.target(), Err: errEqualTexts}
+	case !sqlscan.Parse(p.sql).IsSQL():
+		return false, nil
+	default:
+		known.Store(handlesAreTexts)
+		return true, nil
+	}
+}
+
+// End lets the next one find out what the handles are, if this one did.
+func (p Preparation) End() {
+	if p.first {
+		<-p.conn.endpoint.firstPrepare
+	}
+}
+
 // awaitFirstPrepare lets those who find out what the handles are do so one after the other: of two equal texts at once the
-// server would close one while it prepares it. Nobody waits for long for one that is not answered.
-func (e *Endpoint) awaitFirstPrepare(ctx context.Context) (leave func()) {
+// server would close one while it prepares it. Nobody waits for long for one that is not answered, and goes without its turn then.
+func (e *Endpoint) awaitFirstPrepare(ctx context.Context) (turn bool) {
 	limit := time.NewTimer(harmlessTimeout)
 	defer limit.Stop()
 	select {
 	case e.firstPrepare <- struct{}{}:
-		return func() { <-e.firstPrepare }
+		return true
 	case <-limit.C:
 	case <-ctx.Done(): // what is sent fails by it
 	}
-	return func() {}
-}
-
-// TextToPrepare is the text by which the server is to prepare a statement of the connection's that is nobody else's, in one attempt, of
-// this client or another. learn takes the handle that the server gives: again says that the statement is everybody's, so that it is to be
-// closed, unused, and the text to be asked for once more. leave must be called at the end.
-func (c *Conn) TextToPrepare(ctx context.Context, sql string) (text string, learn func(handle string) (again bool, err error), leave func()) {
-	known := &c.endpoint.capabilities.handles
-	isSQL, leave := func() bool { return sqlscan.Parse(sql).IsSQL() }, func() {}
-	if known.Load() == handlesUnknown {
-		if leave = c.endpoint.awaitFirstPrepare(ctx); known.Load() != handlesUnknown { // those behind need not wait, either
-			leave()
-			leave = func() {}
-		}
-	}
-	if known.Load() == handlesAreTexts && isSQL() {
-		return sql + "\n/* " + rand.Text() + " */", func(handle string) (bool, error) {
-			if handle == sql {
-				return false, &backend.Error{Op: "Prepare", Stage: backend.StagePrepare, Fault: backend.FaultStatement, Target: c.target(), Err: errEqualTexts}
-			}
-			return false, nil
-		}, leave
-	}
-	return sql, func(handle string) (bool, error) {
-		switch {
-		case handle != sql:
-			known.CompareAndSwap(handlesUnknown, handlesAreNames)
-			return false, nil
-		case !isSQL():
-			return false, nil
-		default:
-			known.Store(handlesAreTexts)
-			return true, nil
-		}
-	}, leave
+	return false
 }
 
 // errEqualTexts says that the comment does not help.
