@@ -9,6 +9,19 @@ import (
 	"github.com/flightpool/flightpool/lease"
 )
 
+// admitByBudgets asks Leases and Limiter for an open, nil where there are none. What is idle is
+// given up for other pools of the process that wait for Leases.
+func (p *FlightSQLPool) admitByBudgets() func(context.Context) (release func(), err error) {
+	if p.cfg.Leases == nil && p.cfg.Limiter == nil {
+		return nil
+	}
+	admit, self := lease.Admit(p.cfg.Leases, p.cfg.Limiter), lease.NewHolder(func(n int) int {
+		<-p.connsSet
+		return p.conns.CloseIdle(n, 0)
+	})
+	return func(ctx context.Context) (func(), error) { return admit(lease.WithHolder(ctx, self)) }
+}
+
 // followLeases has the pool do what a fleet's budget asks of it: give up idle connections
 // that others wait for, and all of them when their leases are revoked. life ends with the
 // pool. stopFollowing ends it.

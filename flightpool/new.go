@@ -94,7 +94,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	if cfg.StatementCache > 0 {
 		p.policy.Statements = session.NewStatements(cfg.StatementCache)
 	}
-	conns.Check, conns.Hooks, conns.Watch, conns.ExpiresAt = p.check, p.wrapHooks(), watchLoss, cfg.expiresAt
+	conns.Check, conns.Hooks, conns.Watch, conns.ExpiresAt, conns.Admit = p.check, p.wrapHooks(), watchLoss, cfg.expiresAt, p.admitByBudgets()
 	var err error
 	if p.conns, err = reservoir.New(conns); err != nil {
 		stop()

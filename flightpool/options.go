@@ -17,7 +17,6 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/internal/option"
-	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 )
@@ -221,7 +220,7 @@ func (c Config) faults() []error {
 
 // reservoirConfig is the part of a Config that the reservoir carries out.
 func reservoirConfig(c Config, open func(context.Context) (backend.Conn, error), closeConn func(backend.Conn) error) reservoir.Config[backend.Conn] {
-	r := reservoir.Config[backend.Conn]{
+	return reservoir.Config[backend.Conn]{
 		Open: open, Close: closeConn, Check: func(context.Context, backend.Conn) error { return nil },
 		MinIdle: c.MinIdle, MaxSize: c.MaxSize, MaxConcurrentOpens: c.MaxConcurrentOpens, MaxWaiters: c.MaxWaiters,
 		AcquireTimeout: c.AcquireTimeout, OpenTimeout: c.DialTimeout, CloseTimeout: c.CloseTimeout, CheckTimeout: c.HealthCheck.Timeout,
@@ -230,10 +229,6 @@ func reservoirConfig(c Config, open func(context.Context) (backend.Conn, error),
 		CheckOnAcquire: c.HealthCheck.ValidateOnAcquire, CheckOnRelease: c.HealthCheck.ValidateOnRelease,
 		OnExhausted: c.OnExhausted, LeakAfter: c.LeakAfter, OpenRetry: c.OpenRetry,
 	}
-	if c.Leases != nil || c.Limiter != nil {
-		r.Admit = lease.Admit(c.Leases, c.Limiter)
-	}
-	return r
 }
 
 func endpointConfig(at dsn, cfg Config, auth credentialSource) flightconn.Config {

@@ -8,7 +8,8 @@ import (
 // Leases is a budget of connections. All methods may be called concurrently.
 type Leases interface {
 	// Acquire waits until the budget has room for one more connection and
-	// takes that room. Waiters of one process are served in their order.
+	// takes that room. Waiters of one process are served in their order; of
+	// several Holders (WithHolder) that one comes first which has least.
 	//
 	// The caller must call release exactly when the connection's Close has
 	// returned, or when it was never dialled. release does not block, may

@@ -3,7 +3,9 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/lease/fleet"
 	"github.com/flightpool/flightpool/lease/leasetest"
 )
 
@@ -216,4 +219,55 @@ func TestFallbackSaysWhatItAllows(t *testing.T) {
 	require.Equal(t, "Share(7)", lease.Share(7).String())
 	require.Equal(t, 7, lease.Share(7).Allows())
 	require.Equal(t, math.MaxInt, lease.Optimistic().Allows())
+}
+
+// A holder that panics, or ends its goroutine, is asked again, and one that takes long is not meanwhile.
+func TestAHolderIsAskedUntilNobodyWaits(t *testing.T) {
+	for name, budget := range map[string]func(*testing.T) lease.Leases{
+		"in memory": func(*testing.T) lease.Leases { return lease.NewLeases("b", 2) },
+		"of a fleet": func(t *testing.T) lease.Leases {
+			l, err := fleet.New(t.Context(), fleet.NewMemory(), fleet.Config{Budget: "b", Limit: 2, Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			return l
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				defer slog.SetDefault(slog.Default())
+				slog.SetDefault(slog.New(slog.DiscardHandler))
+				l := budget(t)
+				asked, closing := 0, make(chan func(), 2)
+				rich := lease.WithHolder(t.Context(), lease.NewHolder(func(n int) int {
+					require.Equal(t, 1, n)
+					switch asked++; asked {
+					case 1:
+						panic("of the holder")
+					case 2:
+						runtime.Goexit()
+					case 3:
+						time.Sleep(time.Minute)
+						return 0
+					}
+					(<-closing)()
+					return 1
+				}))
+				for range 2 {
+					release, err := l.Acquire(rich)
+					require.NoError(t, err)
+					closing <- release
+				}
+				start := time.Now()
+				release, err := l.Acquire(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, 4, asked)
+				require.Greater(t, time.Since(start), time.Minute)
+				require.Less(t, time.Since(start), 2*time.Minute)
+				time.Sleep(time.Hour)
+				require.Equal(t, 4, asked, "nobody waits")
+				release()
+				(<-closing)()
+				require.NoError(t, l.Close(t.Context()))
+			})
+		})
+	}
 }

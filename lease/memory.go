@@ -2,15 +2,17 @@ package lease
 
 import (
 	"context"
+	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/lease/internal/fifo"
 )
 
 // NewLeases is a budget of limit connections within one process. It panics
-// when limit is not positive. name appears in errors. It is no Reclaimer: what one
-// pool keeps idle is not asked for when another waits.
+// when limit is not positive. name appears in errors. While it is full and callers
+// wait, holders (Holder) that have more than their share are asked for what they do not use.
 func NewLeases(name string, limit int) Leases {
 	if limit <= 0 {
 		panic("lease: limit must be positive")
@@ -23,11 +25,11 @@ type memoryLeases struct {
 	limit int
 
 	mu sync.Mutex
-	// INVARIANT: 0 <= inUse <= limit, and nobody waits while inUse < limit.
-	inUse       int
-	waiters     fifo.Queue
+	// INVARIANT: no more are in use than limit, and nobody waits while fewer are.
+	holders     fifo.Shared[*Holder]
+	asking      bool // a timer is to call askHolders
 	closed      bool
-	allReleased chan struct{} // closed when closed && inUse == 0
+	allReleased chan struct{} // closed when closed and nothing is in use
 	granted     uint64
 	denied      uint64
 }
@@ -35,7 +37,8 @@ type memoryLeases struct {
 // Acquire counts its outcome when it is known, so that each call is counted
 // once: a lease handed to a caller that has just left was not granted.
 func (m *memoryLeases) Acquire(ctx context.Context) (func(), error) {
-	err := m.acquire(ctx)
+	holder := HolderOf(ctx)
+	err := m.acquire(ctx, holder)
 	m.mu.Lock()
 	if err == nil {
 		m.granted++
@@ -46,10 +49,10 @@ func (m *memoryLeases) Acquire(ctx context.Context) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	return sync.OnceFunc(m.release), nil
+	return sync.OnceFunc(func() { m.release(holder) }), nil
 }
 
-func (m *memoryLeases) acquire(ctx context.Context) error {
+func (m *memoryLeases) acquire(ctx context.Context, holder *Holder) error {
 	ended := ctx.Err() != nil
 	m.mu.Lock()
 	switch {
@@ -59,48 +62,47 @@ func (m *memoryLeases) acquire(ctx context.Context) error {
 	case ended:
 		m.mu.Unlock()
 		return m.fail(ErrLimit, ctxerr.Of(ctx))
-	case m.inUse < m.limit:
-		m.inUse++
+	case m.holders.InUse() < m.limit:
+		m.holders.Take(holder)
 		m.mu.Unlock()
 		return nil
 	}
-	ticket := m.waiters.Join()
+	ticket := m.holders.Join(holder)
 	m.mu.Unlock()
+	m.askHolders()
 
 	select {
 	case err := <-ticket.Answered():
 		if err == nil && ctx.Err() != nil { // both came at once
-			m.release()
+			m.release(holder)
 			return m.fail(ErrLimit, ctxerr.Of(ctx))
 		}
 		return err
 	case <-ctx.Done():
-		return m.endWait(ctx, ticket)
+		return m.endWait(ctx, holder, ticket)
 	}
 }
 
 // endWait ends a wait whose ctx ended. A lease granted meanwhile goes back, to
 // the next waiter.
-func (m *memoryLeases) endWait(ctx context.Context, ticket *fifo.Ticket) error {
+func (m *memoryLeases) endWait(ctx context.Context, holder *Holder, ticket *fifo.Ticket) error {
 	m.mu.Lock()
-	waited := m.waiters.Leave(ticket)
+	waited := m.holders.Leave(holder, ticket)
 	m.mu.Unlock()
 	if !waited {
 		if err := <-ticket.Answered(); err != nil {
 			return err
 		}
-		m.release()
+		m.release(holder)
 	}
 	return m.fail(ErrLimit, ctxerr.Of(ctx))
 }
 
-func (m *memoryLeases) release() {
+func (m *memoryLeases) release(holder *Holder) {
 	m.mu.Lock()
-	next := m.waiters.Next()
-	if next == nil {
-		m.inUse--
-		m.signalAllReleased()
-	}
+	m.holders.Release(holder)
+	next := m.holders.Next()
+	m.signalAllReleased()
 	m.mu.Unlock()
 	if next != nil {
 		next.Answer(nil)
@@ -108,8 +110,38 @@ func (m *memoryLeases) release() {
 }
 
 func (m *memoryLeases) signalAllReleased() {
-	if m.closed && m.inUse == 0 {
+	if m.closed && m.holders.InUse() == 0 {
 		close(m.allReleased)
+	}
+}
+
+// askEvery is how often holders are asked while somebody waits.
+const askEvery = time.Second
+
+// askHolders asks for what holders have above their shares and do not use, now and for as
+// long as somebody waits.
+func (m *memoryLeases) askHolders() {
+	m.mu.Lock()
+	above := m.holders.Above()
+	if m.holders.Waiting() > 0 && !m.asking {
+		m.asking = true
+		time.AfterFunc(askEvery, func() {
+			m.mu.Lock()
+			m.asking = false
+			m.mu.Unlock()
+			m.askHolders()
+		})
+	}
+	m.mu.Unlock()
+	for holder, n := range above {
+		go holder.Ask(n, func(closing int, err error) {
+			m.mu.Lock()
+			m.holders.Answered(holder, closing)
+			m.mu.Unlock()
+			if err != nil {
+				slog.Error("a holder failed to close idle connections", "budget", m.name, "error", err)
+			}
+		})
 	}
 }
 
@@ -117,7 +149,7 @@ func (m *memoryLeases) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return Stats{
-		Limit: m.limit, Owners: 1, Used: m.inUse, InUse: m.inUse, Waiting: m.waiters.Len(),
+		Limit: m.limit, Owners: 1, Used: m.holders.InUse(), InUse: m.holders.InUse(), Waiting: m.holders.Waiting(),
 		Granted: m.granted, Denied: m.denied,
 	}
 }
@@ -127,7 +159,7 @@ func (m *memoryLeases) Close(ctx context.Context) error {
 	var waiting []*fifo.Ticket
 	if !m.closed {
 		m.closed = true
-		waiting = m.waiters.All()
+		waiting = m.holders.All()
 		m.signalAllReleased()
 	}
 	m.mu.Unlock()

@@ -20,9 +20,9 @@ func (l *Leases) Close(ctx context.Context) error {
 			return
 		}
 		l.closed = true
-		waiting = l.waiting.All()
+		waiting = l.holders.All()
 		l.counts.Denied += uint64(len(waiting))
-		if l.inUse == 0 {
+		if l.holders.InUse() == 0 {
 			close(l.allReleased)
 		}
 	})

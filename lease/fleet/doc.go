@@ -121,7 +121,9 @@
 // down to fit. While a level stands, nobody takes more than it, spare leases above it
 // go back at once, and OnReclaim asks for idle connections above it. Connections in use
 // are not taken away: a process that has no more idle ones writes into its entry what
-// it keeps above the level, and the next level shares the rest among the others.
+// it keeps above the level, and the next level shares the rest among the others. What a process
+// has, its Holders share likewise: while one waits in vain, those above its share of it are asked
+// for idle connections at each heartbeat.
 //
 //	100 connections: 50 in use of a process, others want 5, 60 and 60
 //	    first level   31, which the first cannot come down to

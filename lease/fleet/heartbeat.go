@@ -273,7 +273,7 @@ func (l *Leases) requestFailed(err error, now instant) {
 	l.updateState(func() {
 		l.state.cause = err
 		until = l.state.validUntil
-		revoke = l.cfg.Strict && !now.before(until) && l.inUse > 0 && !l.state.revocationSent
+		revoke = l.cfg.Strict && !now.before(until) && l.holders.InUse() > 0 && !l.state.revocationSent
 		l.state.revocationSent = l.state.revocationSent || revoke
 		l.state.degraded = l.state.degraded || !l.usable(now)
 	})

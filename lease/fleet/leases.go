@@ -29,10 +29,9 @@ type Leases struct {
 	work      work            // of the loop's goroutine alone
 
 	mu sync.Mutex
-	// INVARIANT: inUse counts the grants whose release was not called, which
-	// is at least the connections that exist. A grant needs inUse < capacity.
-	inUse       int
-	waiting     fifo.Queue
+	// INVARIANT: holders counts as in use the grants whose release was not called, which
+	// is at least the connections that exist. A grant needs fewer than capacity.
+	holders     fifo.Shared[*lease.Holder]
 	state       state
 	allReleased chan struct{} // closed when closed && inUse == 0
 	closed      bool
@@ -88,7 +87,7 @@ func open(ctx context.Context, store Store, cfg Config, clock func() instant) (*
 
 // Acquire is as lease.Leases says.
 func (l *Leases) Acquire(ctx context.Context) (func(), error) {
-	ended := ctx.Err() != nil
+	ended, holder := ctx.Err() != nil, lease.HolderOf(ctx)
 	var ticket *fifo.Ticket
 	var refusal error
 	l.updateState(func() {
@@ -98,7 +97,7 @@ func (l *Leases) Acquire(ctx context.Context) (func(), error) {
 		case ended:
 			refusal = l.fail(lease.ErrLimit, ctxerr.Of(ctx))
 		default:
-			ticket = l.waiting.Join() // answered by updateState if there is room
+			ticket = l.holders.Join(holder) // answered by updateState if there is room
 		}
 		if refusal != nil {
 			l.counts.Denied++
@@ -113,32 +112,32 @@ func (l *Leases) Acquire(ctx context.Context) (func(), error) {
 		if err != nil {
 			return nil, err
 		}
-		return sync.OnceFunc(l.release), nil
+		return sync.OnceFunc(func() { l.release(holder) }), nil
 	case <-ctx.Done():
-		return nil, l.endWait(ctx, ticket)
+		return nil, l.endWait(ctx, holder, ticket)
 	}
 }
 
 // endWait ends a wait whose ctx ended. A lease granted meanwhile goes back.
-func (l *Leases) endWait(ctx context.Context, ticket *fifo.Ticket) error {
+func (l *Leases) endWait(ctx context.Context, holder *lease.Holder, ticket *fifo.Ticket) error {
 	ended := ctxerr.Of(ctx)
 	var left bool
 	var err error
 	l.updateState(func() {
-		left = l.waiting.Leave(ticket)
+		left = l.holders.Leave(holder, ticket)
 		l.counts.Denied++
 		err = l.fail(lease.ErrLimit, errjoin.Join(ended, l.state.cause))
 	})
 	if !left && <-ticket.Answered() == nil {
-		l.release()
+		l.release(holder)
 	}
 	return err
 }
 
-func (l *Leases) release() {
+func (l *Leases) release(holder *lease.Holder) {
 	l.updateState(func() {
-		l.inUse--
-		if l.closed && l.inUse == 0 {
+		l.holders.Release(holder)
+		if l.closed && l.holders.InUse() == 0 {
 			close(l.allReleased)
 		}
 	})
@@ -182,21 +181,20 @@ func (l *Leases) grantWaiters(now instant) (s grantResult) {
 	usable := l.usable(now)
 	capacity := l.capacity(now)
 	fallbacks := l.counts.Fallbacks
-	l.state.lost = l.state.lost && l.inUse > l.state.held()-l.state.overLimit()
-	for l.inUse < capacity && l.waiting.Len() > 0 {
-		s.granted = append(s.granted, l.waiting.Next())
-		l.inUse++
+	l.state.lost = l.state.lost && l.holders.InUse() > l.state.held()-l.state.overLimit()
+	for l.holders.InUse() < capacity && l.holders.Waiting() > 0 {
+		s.granted = append(s.granted, l.holders.Next())
 		l.counts.Granted++
-		if !usable && l.inUse > l.state.held() {
+		if !usable && l.holders.InUse() > l.state.held() {
 			l.counts.Fallbacks++
 		}
 	}
 	if !l.outageSuspected(now) {
-		l.connsBefore = l.inUse
+		l.connsBefore = l.holders.InUse()
 	}
-	if !usable && l.state.cause != nil && l.waiting.Len() > 0 {
+	if !usable && l.state.cause != nil && l.holders.Waiting() > 0 {
 		s.refusal = l.fail(lease.ErrUnavailable, l.state.cause)
-		s.refused = l.waiting.All()
+		s.refused = l.holders.All()
 		l.counts.Denied += uint64(len(s.refused))
 	}
 	if (s.refusal != nil || l.counts.Fallbacks > fallbacks) && !l.state.degraded {
@@ -254,8 +252,8 @@ func (l *Leases) Stats() lease.Stats {
 	s := l.counts
 	s.Limit, s.Used, s.Owners = l.state.terms.limit, l.state.used(), l.state.owners
 	held := l.state.held()
-	s.InUse, s.Waiting = l.inUse, l.waiting.Len()
-	s.Spare, s.Unbacked = max(held-l.inUse, 0), max(l.inUse-held, 0)
+	s.InUse, s.Waiting = l.holders.InUse(), l.holders.Waiting()
+	s.Spare, s.Unbacked = max(held-l.holders.InUse(), 0), max(l.holders.InUse()-held, 0)
 	if l.state.isShort(now) {
 		s.Share = l.state.terms.level
 	}

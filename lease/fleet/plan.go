@@ -27,7 +27,7 @@ func (l *Leases) nextStep(now instant) (*step, time.Duration, waitReason) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	inUse, waiting := l.inUse, l.waiting.Len()
+	inUse, waiting := l.holders.InUse(), l.holders.Waiting()
 	held := st.held()
 	// As after an outage or a loss: nothing else matters before the store knows of them.
 	if inUse > held {

@@ -128,7 +128,7 @@ func (l *Leases) Valid() error {
 	if l.state.lost {
 		return l.fail(lease.ErrUnavailable, errLost)
 	}
-	if !l.valid(now) && l.inUse > l.lapsedCapacity(l.state.held()-l.state.returning(), now) {
+	if !l.valid(now) && l.holders.InUse() > l.lapsedCapacity(l.state.held()-l.state.returning(), now) {
 		return l.fail(lease.ErrUnavailable, cmp.Or(l.state.cause, errLapsed))
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sort"
 	"time"
+
+	"github.com/flightpool/flightpool/lease"
 )
 
 // updateLevel tells the fleet what this process would like, and finds out whether all
@@ -146,7 +148,8 @@ type reclaimRequest struct {
 	closing    int // connections that the others close
 }
 
-// requestReclaim asks for the idle ones of the connections above this process's share.
+// requestReclaim asks for the idle ones of the connections above this process's share, or
+// else, while callers wait in vain, for those above a holder's share of what the process has.
 // A holder that has not answered within a heartbeat is taken to have none.
 func (l *Leases) requestReclaim(now instant) {
 	l.mu.Lock()
@@ -154,10 +157,15 @@ func (l *Leases) requestReclaim(now instant) {
 	if l.lastReclaim != nil && l.lastReclaim.unanswered > 0 {
 		l.keptConns = l.lastReclaim.inUse
 	}
-	r := &reclaimRequest{n: l.inUse - l.state.terms.level, inUse: l.inUse, unanswered: len(l.reclaims)}
+	r := &reclaimRequest{n: l.holders.InUse() - l.state.terms.level, inUse: l.holders.InUse(), unanswered: len(l.reclaims)}
 	if !l.state.isShort(now) || r.n <= 0 {
 		l.lastReclaim, l.keptConns = nil, 0
+		var above map[*lease.Holder]int
+		if l.work.blocked { // this process has all that it can get
+			above = l.holders.Above()
+		}
 		l.mu.Unlock()
+		l.askHolders(above)
 		return
 	}
 	l.lastReclaim = r
@@ -166,6 +174,22 @@ func (l *Leases) requestReclaim(now instant) {
 	}
 	l.mu.Unlock()
 	publish(l, &l.reclaims, r)
+}
+
+// askHolders asks holders of this process for what they have above their shares.
+func (l *Leases) askHolders(above map[*lease.Holder]int) {
+	for holder, n := range above {
+		l.callbacks.Go(func() {
+			holder.Ask(n, func(closing int, err error) {
+				l.mu.Lock()
+				l.holders.Answered(holder, closing)
+				l.mu.Unlock()
+				if err != nil {
+					l.cfg.Logger.Error("a holder failed to close idle connections", "budget", l.cfg.Budget, "error", err)
+				}
+			})
+		})
+	}
 }
 
 // reclaimAnswered books a holder's answer. Whoever closes fewer than it was asked for
@@ -186,7 +210,7 @@ func (l *Leases) reclaimAnswered(r *reclaimRequest, closing int) {
 // keptAboveLevel is how many connections above its share this process cannot give back,
 // and those below; 0 when there are none above. mu is held.
 func (l *Leases) keptAboveLevel(now instant) int64 {
-	if kept := min(l.keptConns, l.inUse); l.state.isShort(now) && kept > l.state.terms.level {
+	if kept := min(l.keptConns, l.holders.InUse()); l.state.isShort(now) && kept > l.state.terms.level {
 		return int64(kept)
 	}
 	return 0
@@ -202,7 +226,7 @@ func (l *Leases) keptStep(now instant) *step {
 		return nil
 	}
 	level := int64(st.terms.level)
-	told := max(min(st.shards[st.home].entry.Kept, int64(l.inUse)), level)
+	told := max(min(st.shards[st.home].entry.Kept, int64(l.holders.InUse())), level)
 	if !worthWriting(told, max(l.keptAboveLevel(now), level)) {
 		return nil
 	}

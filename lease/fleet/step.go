@@ -73,7 +73,7 @@ func (l *Leases) unmetWant() int64 {
 	if !l.work.blocked {
 		return 0
 	}
-	return int64(l.inUse + l.waiting.Len())
+	return int64(l.holders.InUse() + l.holders.Waiting())
 }
 
 // checkInStep changes nothing but what others read in the entry.
@@ -214,7 +214,7 @@ func (l *Leases) outcomeOf(s *step, answer Answer) (Owner, outcome) {
 func (l *Leases) entryLost(shard int) {
 	revoke, inUse, until := false, 0, instant{}
 	l.updateState(func() {
-		inUse, until = l.inUse, l.state.validUntil
+		inUse, until = l.holders.InUse(), l.state.validUntil
 		revoke = l.cfg.Strict && inUse > 0 && !l.state.revocationSent
 		l.state.revocationSent = l.state.revocationSent || revoke
 		l.state.validUntil, l.state.lost = instant{}, true

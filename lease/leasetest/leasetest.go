@@ -33,6 +33,7 @@ func Leases(t *testing.T, open func(t *testing.T, limit int) lease.Leases) {
 		"a caller that gives up leaves nothing behind":    givingUp,
 		"close waits for leases in use and fails waiters": closing,
 		"many callers at once never exceed the limit":     crowd,
+		"holders give up what others lack":                holders,
 	} {
 		t.Run(name, func(t *testing.T) { check(t, open(t, limit)) })
 	}
@@ -180,6 +181,44 @@ func crowd(t *testing.T, l lease.Leases) {
 	callers.Wait()
 	require.EqualValues(t, limit, most.Load())
 	require.EqualValues(t, 60, l.Stats().Granted)
+	done(t, l)
+}
+
+// holders has one holder take all, one more of whose callers waits before another's: that one is
+// served with what the first gives up.
+func holders(t *testing.T, l lease.Leases) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	idle := make(chan func(), limit)
+	rich := lease.NewHolder(func(n int) (closing int) {
+		for range n {
+			(<-idle)()
+		}
+		return n
+	})
+	for range limit {
+		release, err := l.Acquire(lease.WithHolder(ctx, rich))
+		require.NoError(t, err)
+		idle <- release
+	}
+	more := make(chan func(), 1)
+	go func() {
+		if release, err := l.Acquire(lease.WithHolder(ctx, rich)); err == nil {
+			more <- release
+		}
+	}()
+	for l.Stats().Waiting != 1 {
+		pause(t)
+	}
+	release, err := l.Acquire(lease.WithHolder(ctx, lease.NewHolder(nil)))
+	require.NoError(t, err, "who has least is served first")
+	require.Equal(t, 1, l.Stats().Waiting)
+	require.Len(t, idle, limit-1)
+	release()
+	(<-more)()
+	for len(idle) > 0 {
+		(<-idle)()
+	}
 	done(t, l)
 }
 

@@ -69,10 +69,11 @@ func newCluster(ctx context.Context, cfg Config, fleet *budgets, dial func(conte
 	ctx = context.WithoutCancel(ctx)
 	c := &Cluster{
 		cfg: cfg, budgets: fleet, quota: newQuota(cfg.MaxSize), log: cfg.Logger.With("cluster", cfg.Host),
-		admitByBudgets: lease.Admit(fleet.leases, fleet.limiter),
-		started:        make(chan struct{}), stopListening: func() {},
+		started: make(chan struct{}), stopListening: func() {},
 		openConns: map[*physical]struct{}{},
 	}
+	admit, self := lease.Admit(fleet.leases, fleet.limiter), lease.NewHolder(c.giveUpIdle)
+	c.admitByBudgets = func(ctx context.Context) (func(), error) { return admit(lease.WithHolder(ctx, self)) }
 	c.watermark = newWatermark(cfg.LowWatermark, func() int { return c.res.Stats().Idle })
 	c.withCloseTimeout = func(end func(context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, cfg.CloseTimeout)

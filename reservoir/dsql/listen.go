@@ -22,6 +22,12 @@ func (c *Cluster) listen() error {
 	})
 }
 
+// giveUpIdle closes up to n idle connections for which others of the process wait.
+func (c *Cluster) giveUpIdle(n int) (closing int) {
+	<-c.started
+	return c.res.CloseIdle(n, 0)
+}
+
 const theLeases = "dsql: Leases"
 
 // endListening calls stopListening.

@@ -237,19 +237,53 @@ func (r *reclaiming) OnReclaim(f func(int) int) func() {
 	return func() { r.ask = nil }
 }
 
+// Acquire tells no holder: what is asked for is asked by OnReclaim.
+func (r *reclaiming) Acquire(ctx context.Context) (func(), error) {
+	return r.Leases.Acquire(lease.WithHolder(ctx, nil))
+}
+
+func dialPipe(context.Context) (*physical, error) {
+	p := &physical{}
+	local, _ := net.Pipe()
+	p.setSocket(local)
+	p.owner.Store(ownedByCloser) // so that nothing is closed but its end of the pipe
+	return p, nil
+}
+
+// What one cluster of a process has idle it gives up for the callers of another over the same budget,
+// down to the share of each.
+func TestClustersOfOneProcessShareABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 6
+		leases, limiter := lease.NewLeases("x", size), lease.NewLimiter("x", 100, 100)
+		start := func() *Cluster {
+			cfg, err := Config{Host: someHost, MaxSize: size, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+			require.NoError(t, err)
+			c, err := newCluster(t.Context(), cfg, &budgets{leases: leases, limiter: limiter}, dialPipe)
+			require.NoError(t, err)
+			return c
+		}
+		rich := start()
+		require.NoError(t, rich.res.WaitReady(t.Context(), size))
+		poor := start()
+		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, poor.res.WaitReady(soon, size/2))
+		synctest.Wait()
+		require.Equal(t, size/2, rich.res.Stats().Idle)
+		require.NoError(t, poor.Close(t.Context()))
+		require.NoError(t, rich.res.WaitReady(soon, size), "there is room again")
+		require.NoError(t, rich.Close(t.Context()))
+	})
+}
+
 func TestIdleConnectionsAreGivenUpForOthersOfTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 6
 		leases := &reclaiming{Leases: lease.NewLeases("x", size)}
 		cfg, err := Config{Host: someHost, MaxSize: size, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
 		require.NoError(t, err)
-		c, err := newCluster(t.Context(), cfg, &budgets{leases: leases, limiter: lease.NewLimiter("x", 100, 100)}, func(context.Context) (*physical, error) {
-			p := &physical{}
-			local, _ := net.Pipe()
-			p.setSocket(local)
-			p.owner.Store(ownedByCloser) // so that nothing is closed but its end of the pipe
-			return p, nil
-		})
+		c, err := newCluster(t.Context(), cfg, &budgets{leases: leases, limiter: lease.NewLimiter("x", 100, 100)}, dialPipe)
 		require.NoError(t, err)
 		require.NoError(t, c.res.WaitReady(t.Context(), size))
 		busy, ok := c.res.TryAcquire()

@@ -34,7 +34,7 @@ var (
 
 var layers = []layer{
 	{dir: "cancel", may: []string{"internal/callback"}},
-	{dir: "lease", may: []string{"internal/ctxerr", "lease/internal/fifo"}},
+	{dir: "lease", may: []string{"internal/callback", "internal/ctxerr", "lease/internal/fifo"}},
 	{dir: "lease/internal"},
 	{dir: "lease/fleet", may: []string{"lease", "lease/internal/fifo", "internal/callback", "internal/ctxerr", "internal/errjoin", "internal/invariant", "internal/taskgroup"}},
 	{dir: "lease/dynamolease", may: []string{"lease", "lease/fleet"}, external: aws},

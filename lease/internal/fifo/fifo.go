@@ -12,6 +12,7 @@ type Queue struct{ tickets list.List }
 // Ticket is one caller's place.
 type Ticket struct {
 	place  *list.Element // nil once out of the queue
+	number uint64        // of a Shared's: it came before those with a higher one
 	answer chan error
 }
 
@@ -36,14 +37,15 @@ func (q *Queue) Leave(t *Ticket) bool {
 // Next takes out the first ticket, or returns nil. The caller answers it once
 // its mutex is free.
 func (q *Queue) Next() *Ticket {
-	first := q.tickets.Front()
-	if first == nil {
+	if q.Len() == 0 {
 		return nil
 	}
-	t := first.Value.(*Ticket) // INVARIANT: the list holds tickets only
+	t := q.first()
 	q.Leave(t)
 	return t
 }
+
+func (q *Queue) first() *Ticket { return q.tickets.Front().Value.(*Ticket) } // INVARIANT: the list holds tickets only
 
 // All takes out every ticket, first come first.
 func (q *Queue) All() []*Ticket {

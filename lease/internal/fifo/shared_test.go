@@ -1,0 +1,165 @@
+package fifo
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// world is a budget of which everything is idle that holders have, and a model of it: what each
+// holder has, and who waits for it, in their order.
+type world struct {
+	t      *testing.T
+	shared Shared[string]
+	limit  int
+	has    map[string]int
+	waits  map[string][]*Ticket
+	joins  map[*Ticket]int
+}
+
+func newWorld(t *testing.T, limit int) *world {
+	return &world{t: t, limit: limit, has: map[string]int{}, waits: map[string][]*Ticket{}, joins: map[*Ticket]int{}}
+}
+
+func (w *world) acquire(of string) {
+	if w.shared.InUse() < w.limit {
+		w.shared.Take(of)
+		w.has[of]++
+		return
+	}
+	ticket := w.shared.Join(of)
+	w.joins[ticket] = len(w.joins)
+	w.waits[of] = append(w.waits[of], ticket)
+}
+
+// release gives one back, and says who is to be served then: who has least of those who wait, and
+// of several the first.
+func (w *world) release(of string) {
+	w.shared.Release(of)
+	w.has[of]--
+	next := ""
+	for other, tickets := range w.waits {
+		if len(tickets) > 0 && (next == "" || w.has[other] < w.has[next] ||
+			w.has[other] == w.has[next] && w.joins[tickets[0]] < w.joins[w.waits[next][0]]) {
+			next = other
+		}
+	}
+	served := w.shared.Next()
+	if next == "" {
+		require.Nil(w.t, served)
+		return
+	}
+	require.Same(w.t, w.waits[next][0], served)
+	w.waits[next] = w.waits[next][1:]
+	w.has[next]++
+}
+
+func (w *world) leave(of string, at int) {
+	tickets := w.waits[of]
+	require.True(w.t, w.shared.Leave(of, tickets[at]))
+	require.False(w.t, w.shared.Leave(of, tickets[at]))
+	w.waits[of] = append(tickets[:at:at], tickets[at+1:]...)
+}
+
+func (w *world) check() {
+	inUse, waiting, known := 0, 0, 0
+	for of, n := range w.has {
+		inUse += n
+		waiting += len(w.waits[of])
+		if n > 0 || len(w.waits[of]) > 0 {
+			known++
+		}
+	}
+	for of, tickets := range w.waits {
+		if w.has[of] == 0 && len(tickets) > 0 && w.shared.parts[of] == nil {
+			w.t.Fatalf("%s waits and is not known", of)
+		}
+		if _, counted := w.has[of]; !counted {
+			waiting += len(tickets)
+			if len(tickets) > 0 {
+				known++
+			}
+		}
+	}
+	require.Equal(w.t, []int{inUse, waiting, known}, []int{w.shared.InUse(), w.shared.Waiting(), len(w.shared.parts)})
+}
+
+// settle does what is asked of holders, which have some busy and give up the others, each of which
+// they want back at once. Nobody who waits has less in the end than one that has something idle, but
+// for what a division leaves over.
+func (w *world) settle(busy map[string]int) {
+	gaveUp := 0
+	for round := range 2*w.limit + 10 {
+		above := w.shared.Above()
+		require.Empty(w.t, w.shared.Above(), "nobody is asked twice at a time")
+		for of, n := range above {
+			require.Less(w.t, n, w.has[of], "each keeps one")
+			closing := max(0, min(n, w.has[of]-busy[of]))
+			for range closing {
+				require.Less(w.t, round, 2*w.limit+5, "connections go to and fro")
+				w.release(of)
+				w.acquire(of)
+				gaveUp++
+			}
+			w.shared.Answered(of, closing)
+		}
+	}
+	require.LessOrEqual(w.t, gaveUp, 2*w.limit, "connections go to and fro")
+	for of, tickets := range w.waits {
+		for other, n := range w.has {
+			if len(tickets) > 0 && n > w.has[of]+1 && n > busy[other] {
+				w.t.Fatalf("%s waits and has %d, %s has %d of which %d are busy", of, w.has[of], other, n, busy[other])
+			}
+		}
+	}
+}
+
+func TestHoldersThatWaitHaveTheirShares(t *testing.T) {
+	for seed := range uint64(800) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		w, holders := newWorld(t, 1+r.IntN(9)), []string{"a", "b", "c", "d", "e"}[:1+r.IntN(5)]
+		for range 3 {
+			for range 60 {
+				of := holders[r.IntN(len(holders))]
+				switch r.IntN(4) {
+				case 0, 1:
+					w.acquire(of)
+				case 2:
+					if w.has[of] > 0 {
+						w.release(of)
+					}
+				case 3:
+					if n := len(w.waits[of]); n > 0 {
+						w.leave(of, r.IntN(n))
+					}
+				}
+				w.check()
+			}
+			busy := map[string]int{}
+			for of, n := range w.has {
+				if r.IntN(2) == 0 {
+					busy[of] = r.IntN(n + 1)
+				}
+			}
+			w.settle(busy)
+			w.check()
+		}
+		waiting := 0
+		for _, tickets := range w.waits {
+			waiting += len(tickets)
+		}
+		all := w.shared.All()
+		require.Len(t, all, waiting)
+		for i := range all[:max(0, len(all)-1)] {
+			require.Less(t, w.joins[all[i]], w.joins[all[i+1]], "in their order")
+		}
+		clear(w.waits)
+		for of, n := range w.has {
+			for range n {
+				w.release(of)
+			}
+		}
+		require.Empty(t, w.shared.parts, "nobody is kept")
+	}
+}
