@@ -149,12 +149,12 @@ func comparedColumns(sql string) (columns []string) {
 
 // fieldsInText are the parameters in the order in which the text has their numbers, if it has those of all.
 func fieldsInText(sql string, params *arrow.Schema) []arrow.Field {
-	fields, numbers := slices.Clone(params.Fields()), sqlscan.ParamNumbers(sql)
+	fields, numbers := slices.Clone(params.Fields()), sqlscan.NumberedParams(sql)
 	if len(numbers) != len(fields) {
 		return fields
 	}
 	for i, number := range numbers {
-		fields[i] = params.Field(min(max(number, 1), len(fields)) - 1)
+		fields[i] = params.Field(min(max(number.Number, 1), len(fields)) - 1)
 	}
 	return fields
 }

@@ -17,6 +17,28 @@ func TestTheNumbersOfParametersStandInTheOrderOfTheText(t *testing.T) {
 		"":  nil,
 		"$": nil,
 	} {
-		require.Equal(t, want, ParamNumbers(sql), sql)
+		var numbers []int
+		for _, p := range NumberedParams(sql) {
+			numbers = append(numbers, p.Number)
+		}
+		require.Equal(t, want, numbers, sql)
+	}
+}
+
+func TestTheColumnOfAParameterStandsBesideIt(t *testing.T) {
+	for _, c := range []struct {
+		sql, column string
+		beside      bool
+	}{
+		{"UPDATE t SET due = $1", "Due", true}, {"SELECT 1 FROM t WHERE t.due>=?1", "due", true}, {"WHERE id IN ($2, $3::INT, $1)", "id", false}, {"WHERE id IN ($2, $3, $1)", "id", true},
+		{`WHERE o."due ""x""" BETWEEN $2 AND CAST($1 AS DATE)`, `due "x"`, true}, {"SET n = n + $1", "n", true}, {"WHERE $1 <= o.due", "due", true}, {"WHERE $1 <= o.due", "o", false},
+		{"WHERE due = 'x' || $1", "due", false}, {"WHERE trim($1) = due", "due", false}, {"WHERE f(due) = $1", "due", false}, {"WHERE due = lower($1)", "due", false}, {"WHERE $1 IS NULL", "IS", false},
+		{"WHERE due = $2 OR $1", "due", false}, {"$1", "", false}, {"$1 =", "", false}, {"$1 due", "due", false}, {"due = $2", "due", false},
+	} {
+		found := false
+		for _, p := range NumberedParams(c.sql) {
+			found = found || p.Number == 1 && p.IsBeside(c.column)
+		}
+		require.Equal(t, c.beside, found, c)
 	}
 }
