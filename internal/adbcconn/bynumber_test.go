@@ -1,8 +1,10 @@
 package adbcconn
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
@@ -57,4 +59,44 @@ func TestParametersAreToldByTheirNumbersThroughTheDriver(t *testing.T) {
 		require.Equal(t, "id", stmt.ParameterSchema().Field(0).Name)
 		require.Equal(t, "due", stmt.ParameterSchema().Field(1).Name)
 	})
+}
+
+// tellingStatement is one of a driver that tells its parameters.
+type tellingStatement struct {
+	adbc.Statement
+	told *arrow.Schema
+}
+
+func (s *tellingStatement) GetParameterSchema() (*arrow.Schema, error) { return s.told, nil }
+
+// A driver of ADBC's does not tell the handle by which SwanLake is known.
+func TestParametersAreToldByTheirNumbersThroughADriverThatTellsNoHandle(t *testing.T) {
+	for _, c := range []struct{ sql, told, want string }{
+		{"UPDATE t SET due = $2 WHERE id = $1", "due id", "id due"},
+		{"UPDATE t SET name = trim($1), due = $2 WHERE id = $3 AND due < $2", "due id due", ""},
+		{"UPDATE t SET due = $2 WHERE id = $1", "parameter_1 parameter_2", "parameter_1 parameter_2"}, // GizmoSQL's are in their order
+		{"UPDATE t SET due = $2 WHERE id = $1", "$1 $2", "$1 $2"},
+		{"UPDATE t SET due = ? WHERE id = ?", "due id", "due id"},
+		{"UPDATE t SET due = now()", "", ""},
+	} {
+		var fields []arrow.Field
+		for _, name := range strings.Fields(c.told) {
+			fields = append(fields, arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Int64})
+		}
+		for _, flightSQL := range []bool{true, false} {
+			p := &genericPrepared{conn: &GenericConn{isFlightSQL: flightSQL}, sql: c.sql}
+			p.describe(t.Context(), &tellingStatement{told: arrow.NewSchema(fields, nil)})
+			var names []string
+			if told := p.ParameterSchema(); told != nil {
+				for _, field := range told.Fields() {
+					names = append(names, field.Name)
+				}
+			}
+			want := c.want
+			if !flightSQL {
+				want = c.told
+			}
+			require.Equal(t, want, strings.Join(names, " "), "%v %v", c, flightSQL)
+		}
+	}
 }

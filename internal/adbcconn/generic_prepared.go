@@ -51,6 +51,7 @@ func (p *genericPrepared) describe(ctx context.Context, stmt adbc.Statement) {
 		p.params = schema // else the server did not tell
 	}
 	if p.conn.isFlightSQL { // others may ask their server for it
+		p.params = flightconn.ByNumberOrColumn(p.params, p.sql)
 		p.rows = preparedResultSchema(ctx, stmt)
 	}
 }

@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -16,6 +17,17 @@ func ByNumber(told *arrow.Schema, sql, handle string) *arrow.Schema {
 		return told
 	}
 	if params := sqlscan.NumberedParams(sql); len(params) > 0 {
+		return byPlace(told, sql, params)
+	}
+	return told
+}
+
+// ByNumberOrColumn is ByNumber where the handle is not known: by the first column, which stands beside a parameter, it is seen that the server tells these.
+func ByNumberOrColumn(told *arrow.Schema, sql string) *arrow.Schema {
+	if !tellsColumns(told) {
+		return told
+	}
+	if params := sqlscan.NumberedParams(sql); slices.ContainsFunc(params, func(p sqlscan.NumberedParam) bool { return p.IsBeside(told.Field(0).Name) }) {
 		return byPlace(told, sql, params)
 	}
 	return told
