@@ -6,7 +6,7 @@ import (
 )
 
 // insertsParams reports whether the rows of an INSERT are its parameters, one behind the other, which may be cast: in its
-// VALUES, or in a SELECT of nothing else.
+// VALUES, or in a SELECT of nothing else. Those of an ON CONFLICT behind them are among them, or it has none.
 func insertsParams(toks []token) bool {
 	if end := indexOutsideParens(toks, "RETURNING"); end >= 0 {
 		toks = toks[:end]
@@ -26,7 +26,24 @@ func insertsParams(toks []token) bool {
 			at++
 		}
 	}
-	return params > 0 && (at >= len(toks) || toks[at].is("ON")) // else a UNION or LIMIT
+	return params > 0 && (at >= len(toks) || toks[at].is("ON") && !hasParamBeyond(toks[at:], params)) // else a UNION or LIMIT
+}
+
+// hasParamBeyond reports whether there is another parameter than the first ones, of this number.
+func hasParamBeyond(toks []token, first int) bool {
+	for i, t := range toks {
+		if !t.isPunct("?") && !t.isPunct("$") {
+			continue
+		}
+		number := 0
+		if i+1 < len(toks) && toks[i+1].kind == numberToken && toks[i+1].start == t.end {
+			number, _ = strconv.Atoi(toks[i+1].text)
+		}
+		if number == 0 || number > first {
+			return true
+		}
+	}
+	return false
 }
 
 // columnList is the columns that an INSERT names behind its table, which begins at the token, without quotes; nil where there are none.

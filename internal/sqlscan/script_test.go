@@ -230,7 +230,7 @@ func TestChangesThatBeginLikeAQueryAreKnown(t *testing.T) {
 func TestAnInsertOfItsParametersIsTold(t *testing.T) {
 	for _, sql := range []string{
 		"INSERT INTO t VALUES (?)", "INSERT INTO t (a, b) VALUES (?, ?)", "insert into c.s.t(a) values($1), ($2)", "INSERT INTO t VALUES (?1, ?2) RETURNING a",
-		"INSERT INTO t VALUES (?::DATE, CAST(? AS DECIMAL(10, 2)), ?::DECIMAL(10, 2))", "INSERT INTO t VALUES (?, ?) ON CONFLICT DO NOTHING",
+		"INSERT INTO t VALUES (?::DATE, CAST(? AS DECIMAL(10, 2)), ?::DECIMAL(10, 2))", "INSERT INTO t VALUES (?, ?) ON CONFLICT DO NOTHING", "INSERT INTO t VALUES ($1, $2) ON CONFLICT (a) DO UPDATE SET b = $2 WHERE t.a > 5",
 		"INSERT OR IGNORE INTO t VALUES (?)", "INSERT INTO t VALUES (?::VARCHAR[])", "INSERT INTO t (a, b) SELECT ?, ?::INT RETURNING a",
 		"INSERT INTO t VALUES (?::DOUBLE PRECISION, ?::TIMESTAMP WITH TIME ZONE, ?::main.kind, ?::INT[3])",
 	} {
@@ -242,6 +242,7 @@ func TestAnInsertOfItsParametersIsTold(t *testing.T) {
 		"INSERT INTO t VALUES (CAST(? + 1 AS INT))", "INSERT INTO t VALUES (CAST(? AS INT) + 1)", "INSERT INTO t VALUES ((SELECT a FROM u WHERE b = ?))", "INSERT INTO t WITH a AS (SELECT ?) SELECT * FROM a",
 		"INSERT INTO t DEFAULT VALUES", "INSERT INTO t VALUES", "INSERT INTO t VALUES (", "INSERT INTO t VALUES (?::INT || 'x')", "INSERT INTO t VALUES ($1, $1)",
 		"INSERT INTO t VALUES (?) UNION ALL SELECT 5", "INSERT INTO t VALUES (?) EXCEPT SELECT a FROM t", "INSERT INTO t VALUES (?), (?) LIMIT 1", "INSERT INTO t VALUES (?), (?) ORDER BY 1 OFFSET 1",
+		"INSERT INTO t (a) VALUES (?) ON CONFLICT (a) DO UPDATE SET b = ?", "INSERT INTO t (a) VALUES ($1) ON CONFLICT (a) DO UPDATE SET b = f($2::INT)", "INSERT INTO t VALUES (?1) ON CONFLICT DO UPDATE SET b = ?2 RETURNING a",
 	} {
 		require.True(t, Parse(sql).Statements[0].ComputesRows, sql)
 	}
