@@ -2,6 +2,8 @@ package flightpool
 
 import (
 	"context"
+	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,5 +126,31 @@ func TestWhatCloseCutsDoesNotRunOn(t *testing.T) {
 		require.Error(r, <-read)
 		r.noSession(0)
 		require.Equal(r, 1, r.srv.Ledger().Snapshot().Cancels)
+	})
+}
+
+// A link that swallows what is sent, as a firewall may, holds up the dial by which a session is left until Close ends it. A Dialer that
+// heeds that is not blamed.
+func TestADialThatCloseEndsIsNoFaultOfTheDialer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Profile: testserver.GizmoSQL(), Listen: testserver.InMemory})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, srv.Close()) }()
+		var swallows atomic.Bool
+		pool, err := New(t.Context(), "grpc://server:1", Config{MinIdle: -1, MaxSize: 1, DialTimeout: 20 * time.Second, Auth: BasicAuth("me", "x"), Dialer: func(ctx context.Context, addr string) (net.Conn, error) {
+			if swallows.Load() {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return srv.Dial(ctx, addr)
+		}})
+		require.NoError(t, err)
+		require.NoError(t, readAll(pool.Query(t.Context(), "SELECT 1")))
+		swallows.Store(true)
+		srv.Faults().KillConns()
+		begun := time.Now()
+		require.NoError(t, pool.Close(t.Context()))
+		require.Equal(t, 5*time.Second, time.Since(begun))
+		srv.Faults().KillSessions()
 	})
 }

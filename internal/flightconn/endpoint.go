@@ -64,7 +64,8 @@ func NewEndpoint(cfg Config) (*Endpoint, error) {
 // Close ends what the endpoint itself holds: the control channels and the
 // clients of locations, with the streams that still use them. Connections are
 // closed by their owners, before. It waits for the dials under way, and for the ends of
-// sessions whose opens have failed, or whose connections have broken, up to CloseTimeout. Later calls do nothing else. The error tells how many have not
+// sessions whose opens have failed, or whose connections have broken, up to CloseTimeout, and for dials that end
+// with these dialEndsWithin longer. Later calls do nothing else. The error tells how many dials have not
 // returned by then, most likely because of a Config.Dialer that does not heed
 // its context. An Open that has not dialled yet fails.
 //
@@ -84,11 +85,15 @@ func (e *Endpoint) Close() error {
 	for _, cc := range control {
 		_ = cc.Close()
 	}
-	if n := e.cfg.dialTracker.close(limit - time.Since(start)); n > 0 {
+	limit = max(limit-time.Since(start), min(limit, dialEndsWithin)) // those of control channels have ended just now
+	if n := e.cfg.dialTracker.close(limit); n > 0 {
 		return fmt.Errorf("%d dials have not returned within %v after their contexts ended; does Config.Dialer heed its own?", n, limit)
 	}
 	return nil
 }
+
+// dialEndsWithin is how long a dial may take at least to return when its context has ended.
+const dialEndsWithin = 250 * time.Millisecond
 
 // closeLimit bounds what is closed behind its users, where CloseTimeout is off too.
 func (e *Endpoint) closeLimit() time.Duration {
