@@ -154,3 +154,19 @@ func TestADialThatCloseEndsIsNoFaultOfTheDialer(t *testing.T) {
 		srv.Faults().KillSessions()
 	})
 }
+
+// A pool that is closed while it waits to try again to leave a session tries that once more: its server may be there again.
+func TestAPoolThatIsClosedBetweenTwoAttemptsLeavesNoSession(t *testing.T) {
+	inBubble(t, testserver.GizmoSQL(), Config{MaxSize: 1, Auth: BasicAuth("me", "x")}, func(r *rig) {
+		r.breakInTx(time.Hour, func() {
+			away := r.srv.Faults().Set(testserver.Fault{On: testserver.OnConnect, Do: testserver.Kill()})
+			time.AfterFunc(10*time.Second, away.Clear)
+			r.srv.Faults().KillConns()
+		})
+		time.Sleep(10 * time.Second)
+		begun := time.Now()
+		require.NoError(r, r.pool.Close(r.Context()))
+		require.Less(r, time.Since(begun), time.Second)
+		r.noSession(0)
+	})
+}

@@ -92,6 +92,16 @@ func (e *Endpoint) Close() error {
 	return nil
 }
 
+// isClosing reports whether Close has begun.
+func (e *Endpoint) isClosing() bool {
+	select {
+	case <-e.closing:
+		return true
+	default:
+		return false
+	}
+}
+
 // dialEndsWithin is how long a dial may take at least to return when its context has ended.
 const dialEndsWithin = 250 * time.Millisecond
 

@@ -28,7 +28,7 @@ func (c *Conn) hasOwnSession() bool {
 // against all others. The caller does not wait for the answers, the endpoint's Close does.
 //
 // What has broken a transport, such as a proxy that is started again, may be in the way of the next one too: where nobody
-// answers it is tried again for leaveFor, or until the endpoint is closed.
+// answers it is tried again for leaveFor, and a last time when the endpoint closes.
 func (c *Conn) leaveSession() {
 	limit := c.cfg().CloseTimeout
 	if limit <= 0 || !c.mayHaveSession || !c.hasOwnSession() || c.endpoint.capabilities.closeSession.isMissing() || !c.endpoint.abandoned.Add() {
@@ -37,6 +37,7 @@ func (c *Conn) leaveSession() {
 	callback.Go(func() (struct{}, error) {
 		defer c.endpoint.abandoned.Done()
 		for times, begun := 0, time.Now(); ; times++ {
+			last := c.endpoint.isClosing()
 			err := c.leaveBy(limit)
 			switch status.Code(err) {
 			case codes.Unavailable, codes.DeadlineExceeded: // nobody is there
@@ -44,9 +45,10 @@ func (c *Conn) leaveSession() {
 				return struct{}{}, err
 			}
 			pause := backoff.Doubled(minLeavePause, maxLeavePause, times)
-			if time.Since(begun)+pause > leaveFor || callback.EndsWithin(c.endpoint.closing, pause) {
+			if last || time.Since(begun)+pause > leaveFor {
 				return struct{}{}, err
 			}
+			callback.EndsWithin(c.endpoint.closing, pause)
 		}
 	})
 }
