@@ -5,9 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/script"
 )
 
 // SwanLake keeps the session of a connection that is closed for a quarter of an hour, and takes a hundred: were each
@@ -126,6 +129,44 @@ func TestRowsThatAreLateCostNoConnectionOnSwanLake(t *testing.T) {
 					time.Sleep(10 * time.Second)
 				}
 				require.EqualValues(r, 1, r.pool.Stats().Opens)
+			})
+		})
+	}
+}
+
+// A change whose rows its reader has released is read on to its end, or to the deadline of its context, and where a
+// statement has time to end by itself then, for that time.
+func TestRowsOfAChangeThatAreReleasedAreReadOnToTheirDeadline(t *testing.T) {
+	const change = "WITH x AS (SELECT 1) INSERT INTO swanlake.t SELECT * FROM x RETURNING a"
+	for name, c := range map[string]struct {
+		rows  int
+		opens uint64
+		free  time.Duration
+	}{"long": {1000, 2, 3*time.Second + 2*5*time.Second}, "short": {6, 1, 6 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			engine, one := script.New(), ints("a", 1)
+			defer one.Release()
+			engine.On(change, func(context.Context, string, arrow.RecordBatch) (array.RecordReader, error) {
+				batches := make([]arrow.RecordBatch, c.rows)
+				for i := range batches {
+					batches[i] = one
+				}
+				return array.NewRecordReader(one.Schema(), batches)
+			})
+			inBubbleOn(t, testserver.Options{Profile: testserver.SwanLake(), Engine: engine}, Config{MaxSize: 1}, func(r *rig) {
+				r.exec("CREATE TABLE swanlake.t (a BIGINT)")
+				_, err := r.pool.Update(r.Context(), "INSERT INTO swanlake.t VALUES (?)", 0)
+				require.NoError(r, err)
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnBatch, SQL: "RETURNING", Do: testserver.Delay(time.Second)})
+				ctx, stop := context.WithTimeout(r.Context(), 3*time.Second)
+				defer stop()
+				begun := time.Now()
+				res, err := r.pool.QueryWithOptions(ctx, change, QueryOptions{Route: RouteQuery})
+				require.NoError(r, err)
+				res.Release()
+				require.NoError(r, r.pool.Ping(r.Context()))
+				require.LessOrEqual(r, time.Since(begun), c.free+100*ms)
+				require.Equal(r, c.opens, r.pool.Stats().Opens)
 			})
 		})
 	}

@@ -179,7 +179,8 @@ const (
 // drainUnread reads rows that nobody wants, within the bounds above, and reports
 // whether the result has ended. A call that is not to be cancelled is read to
 // its end, however far that is, and so is a change outside of a transaction: the
-// server may store it only then, and who let its rows go is told no failure. In
+// server may store it only then, and who let its rows go is told no failure; but for the
+// deadline of its context, of which the RPC knows by itself where it does not go on behind that. In
 // a transaction the failure is told by its Commit.
 func (c *call) drainUnread(o outcome) (ended bool, err error) {
 	whole := c.mode == finishWhenLeft || o.readerReleased && c.mayChange() && c.s.txState().phase == txNone
@@ -196,7 +197,11 @@ func (c *call) drainUnread(o outcome) (ended bool, err error) {
 		// Nothing would show there that a cancel has worked.
 		bytes, limit = math.MaxInt64, max(limit, c.s.policy.budget())
 	}
-	if !whole {
+	at, ends := c.ctx.Deadline()
+	if ends = ends && whole && c.mode == cancelAfterBudget; ends {
+		limit = time.Until(at) + c.s.policy.budget()
+	}
+	if !whole || ends {
 		timer := time.AfterFunc(limit, c.endRPC)
 		defer timer.Stop()
 	}

@@ -27,7 +27,7 @@ import (
 // it is known, also where its context ends it); and for as long
 // in a transaction of a server that does not know its transactions. Outside of a transaction a
 // statement that may change something is read on to its end instead, or to the
-// deadline of its context; Close does that before it returns. An open transaction
+// deadline of its context (and for CancelPolicy.Budget behind that, on SwanLake once it is known); Close does that before it returns. An open transaction
 // survives that unless the server says otherwise; later calls then answer
 // ErrTxAborted and why.
 //
