@@ -142,7 +142,7 @@ func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
 }
 
 // runsOnSQLite reports whether the server says that its database is SQLite, which it is asked until it has answered. One
-// that refuses to tell is not, but a proxy's page leaves it open.
+// that refuses to tell is not, but a proxy's page leaves it open, and so does a failure that names no reason.
 func (c *Conn) runsOnSQLite(ctx context.Context) (bool, error) {
 	database := &c.endpoint.capabilities.database
 	if database.Load() == nil {
@@ -151,7 +151,7 @@ func (c *Conn) runsOnSQLite(ctx context.Context) (bool, error) {
 		case err == nil:
 			database.Store(&version)
 		case backend.FaultIn(err).KeepsConn():
-			return effect.IsPage(err), nil
+			return effect.Of(effect.Statement, err) == effect.NotKnown, nil
 		default:
 			return false, err
 		}

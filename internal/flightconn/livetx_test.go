@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -198,6 +199,39 @@ func TestAServerOnSQLiteMayExecuteAQueryTwice(t *testing.T) {
 			require.Equal(b, 1, asked, "once for the endpoint")
 		})
 		info.Release()
+	}
+}
+
+// A failure that names no reason, of which the next may be another, does not tell that a server is not on SQLite: its changes with rows would
+// be made twice.
+func TestAServerThatFailsToTellItsVersionMayBeOnSQLite(t *testing.T) {
+	for _, c := range []struct {
+		failure error
+		want    bool
+	}{
+		{status.Error(codes.Internal, "out of memory"), true},
+		{status.Error(codes.Unknown, "boom"), true},
+		{status.Error(codes.DeadlineExceeded, "the statement took too long"), true},
+		{status.Error(codes.Canceled, "by an operator"), true},
+		{status.Error(codes.Unimplemented, "GetSqlInfo"), false},
+		{status.Error(codes.Internal, "GetSqlInfo is not implemented"), false},
+		{status.Error(codes.NotFound, "no such SqlInfo"), false},
+	} {
+		ts, opened := &txServer{}, atomic.Bool{}
+		f := &fake{action: ts.action}
+		f.info = func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+			if opened.Load() {
+				return nil, c.failure
+			}
+			return nil, status.Error(codes.Unimplemented, "GetSqlInfo")
+		}
+		inBubble(t, f, func(b *bubble) {
+			conn := b.open()
+			opened.Store(true)
+			repeats, err := conn.RepeatsQueries(b.Context())
+			require.NoError(b, err)
+			require.Equal(b, c.want, repeats, "%v", c.failure)
+		})
 	}
 }
 
