@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -120,4 +121,22 @@ func TestAChangeBehindAWithIsStoredAsItIsToldOrNotAtAll(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What the server says tells what it does with a query that it prepares, and not the name by which it is reached.
+func TestTheNameOfAServerSaysNothingOfWhatItPrepares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stored storedRows
+		engine := script.New()
+		engine.On("WITH", stored.store)
+		srv, err := testserver.Start(testserver.Options{Profile: testserver.SwanLake(), Engine: engine, Listen: testserver.InMemory})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, srv.Close()) }()
+		pool, err := New(t.Context(), "grpc://sql-functions:1", Config{Dialer: srv.Dial})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, pool.Close(context.WithoutCancel(t.Context()))) }()
+		_, err = pool.Update(t.Context(), "WITH a AS (SELECT ? AS x) INSERT INTO t SELECT x FROM a", 7)
+		require.ErrorContains(t, err, "write them into the text")
+		require.Empty(t, stored.taken())
+	})
 }

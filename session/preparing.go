@@ -49,14 +49,17 @@ func (s *SessionHandle) learnPreparing(ctx context.Context) (preparing, error) {
 		return preparingUnknown, nil
 	}
 	stmt, err := s.prepare(ctx, "SELECT error('"+preparingWords+"')", nil, backend.Call{})
-	learned := preparesOnly
+	learned, said := preparesOnly, ""
+	if err != nil {
+		said = innermostCause(err).Error() // in ours the server's name stands
+	}
 	switch {
 	case err == nil:
 		err = stmt.Close(ctx)
 	case !backend.FaultIn(err).KeepsConn(), effect.NoVerdict(err):
 		return preparingUnknown, unlessRefused(err)
-	case backend.FaultIn(err) == backend.FaultUnsupported, strings.Contains(strings.ToLower(err.Error()), "function"): // it prepares nothing, or has none of DuckDB's
-	case strings.Contains(err.Error(), preparingWords):
+	case backend.FaultIn(err) == backend.FaultUnsupported, strings.Contains(strings.ToLower(said), "function"): // it prepares nothing, or has none of DuckDB's
+	case strings.Contains(said, preparingWords):
 		learned = runsToPrepare
 	default:
 		return preparingUnknown, nil
