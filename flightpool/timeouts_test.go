@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/script"
 )
@@ -167,6 +168,40 @@ func TestRowsOfAChangeThatAreReleasedAreReadOnToTheirDeadline(t *testing.T) {
 				require.NoError(r, r.pool.Ping(r.Context()))
 				require.LessOrEqual(r, time.Since(begun), c.free+100*ms)
 				require.Equal(r, c.opens, r.pool.Stats().Opens)
+			})
+		})
+	}
+}
+
+// So have catalogue calls and pings, as those of a probe that asks whether a service is ready.
+func TestLateCatalogueCallsAndPingsCostNoConnectionOnSwanLake(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, s *SessionHandle, p *FlightSQLPool) error{
+		"ping":              func(ctx context.Context, _ *SessionHandle, p *FlightSQLPool) error { return p.Ping(ctx) },
+		"ping of a session": func(ctx context.Context, s *SessionHandle, _ *FlightSQLPool) error { return s.Ping(ctx) },
+		"catalogue":         func(ctx context.Context, _ *SessionHandle, p *FlightSQLPool) error { return drained(p.TableTypes(ctx)) },
+		"catalogue of a session": func(ctx context.Context, s *SessionHandle, _ *FlightSQLPool) error {
+			return drained(s.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataTableTypes}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, testserver.SwanLake(), Config{MaxSize: 2}, func(r *rig) {
+				r.exec("CREATE TABLE swanlake.t (a BIGINT)")
+				s := r.session()
+				_, err := s.Update(r.Context(), "INSERT INTO swanlake.t VALUES (?)", 0)
+				require.NoError(r, err)
+				require.NoError(r, r.pool.Ping(r.Context())) // on the other
+				opens := r.pool.Stats().Opens
+				for range 3 {
+					r.srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, Times: 1, Do: testserver.Delay(time.Second)})
+					ctx, stop := context.WithTimeout(r.Context(), 50*ms)
+					start := time.Now()
+					require.ErrorIs(r, call(ctx, s, r.pool), context.DeadlineExceeded)
+					require.Less(r, time.Since(start), 60*ms)
+					stop()
+					time.Sleep(10 * time.Second)
+				}
+				require.Equal(r, opens, r.pool.Stats().Opens)
+				require.NoError(r, s.Close())
 			})
 		})
 	}

@@ -32,19 +32,25 @@ func (m callMode) readsOn() bool { return m == finishWhenLeft || m == cancelAfte
 // its answer, behind which a ROLLBACK is safe. Without one the rows that the transaction has changed would be
 // kept from everybody until the server forgets the session. A server that confirms cancels is asked at once.
 //
-// SwanLake has no request to cancel, and goes on when an RPC is ended, so that nothing is gained by that: each statement
-// has that time there. With its answer the connection is as good as before, whose session would stay on the server for
-// a quarter of an hour otherwise, of which it takes a hundred.
+// Of another it is that of a read.
 func (s *SessionHandle) changeMode(opts QueryOptions, script sqlscan.Script, params parameters) callMode {
 	several := params.severalRows() || !script.Atomic()
-	switch {
-	case s.policy.confirmsCancels.Load():
-		return cancelWhenLeft
-	case opts.asUpdate && several && s.txState().phase == txOpen && s.acceptsUnknownTx(), preparing(s.policy.preparing.Load()) == runsToPrepare:
+	if several && opts.asUpdate && s.txState().phase == txOpen && s.acceptsUnknownTx() && !s.policy.confirmsCancels.Load() {
 		return cancelAfterBudget
-	default:
-		return cancelWhenLeft
 	}
+	return s.readMode()
+}
+
+// readMode is the mode of what only reads, be it a catalogue call or a ping.
+//
+// SwanLake has no request to cancel, and goes on when an RPC is ended, so that nothing is gained by that: whatever it is sent
+// has the cancel budget there. With its answer the connection is as good as before, whose session would stay on the server for
+// a quarter of an hour otherwise, of which it takes a hundred.
+func (s *SessionHandle) readMode() callMode {
+	if preparing(s.policy.preparing.Load()) == runsToPrepare && !s.policy.confirmsCancels.Load() {
+		return cancelAfterBudget
+	}
+	return cancelWhenLeft
 }
 
 // leftBefore is an error where the caller has left a step that goes on without it (cancelAfterBudget) before what changes

@@ -19,7 +19,7 @@ func (s *SessionHandle) Metadata(ctx context.Context, req backend.MetadataReques
 // field for it.
 func (s *SessionHandle) MetadataWithOptions(ctx context.Context, req backend.MetadataRequest, opts QueryOptions) (*QueryResult, error) {
 	opts = QueryOptions{Timeout: opts.Timeout, Headers: opts.Headers, NoCancel: opts.NoCancel}
-	c, err := s.begin(ctx, req.Kind.String(), opts, cancelWhenLeft)
+	c, err := s.begin(ctx, req.Kind.String(), opts, s.readMode())
 	if err != nil {
 		return nil, err
 	}

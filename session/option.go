@@ -98,7 +98,7 @@ func (s *SessionHandle) checkTxAfterRefusal(ctx context.Context, err error) erro
 
 // Options are the options of the Flight session as the server tells them.
 func (s *SessionHandle) Options(ctx context.Context) (map[string]any, error) {
-	c, err := s.begin(ctx, "Options", QueryOptions{}, cancelWhenLeft)
+	c, err := s.begin(ctx, "Options", QueryOptions{}, s.readMode())
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func (s *SessionHandle) UpdateWithOptions(ctx context.Context, sql string, opts 
 // single call, in which no transaction can be open, it proves the session by
 // the policy's ProbeSQL.
 func (s *SessionHandle) Ping(ctx context.Context) error {
-	c, err := s.begin(ctx, "Ping", QueryOptions{}, cancelWhenLeft)
+	c, err := s.begin(ctx, "Ping", QueryOptions{}, s.readMode())
 	if err != nil {
 		return err
 	}
