@@ -100,6 +100,9 @@ type Error struct {
 	// INSERT with parameters on a server that tries one that fails once more (SwanLake).
 	Partial bool
 
+	// RowsTaken says that an ingestion has read some of its rows: its reader has no more than the rest.
+	RowsTaken bool
+
 	// Read says that the statement only reads, that no batch of its result
 	// was delivered, and that it was not run for its effect, as Update does.
 	Read bool
@@ -176,9 +179,9 @@ func (e *Error) Unwrap() []error {
 }
 
 // SafeToRetry reports whether the same call may be made again without a
-// statement taking effect twice.
+// statement taking effect twice, or in part.
 func (e *Error) SafeToRetry() bool {
-	if e.Fault == FaultUsage || errors.Is(e.Err, ErrCommitUnknown) {
+	if e.Fault == FaultUsage || e.RowsTaken || errors.Is(e.Err, ErrCommitUnknown) {
 		return false
 	}
 	return e.Unsent || e.Read

@@ -84,7 +84,7 @@ const (
 // SafeToRetry reports whether the call that failed with err may be repeated:
 // nothing of it reached the server, or it was a read of which no batch was
 // delivered. Where a call was repeated and both attempts failed, it is true only
-// if it is for both.
+// if it is for both. It is false of an Ingest that has read some of its reader's rows, of which a second call would store the rest alone.
 func SafeToRetry(err error) bool { return backend.SafeToRetry(err) }
 
 // IsConflict reports whether a transaction failed because another was faster, and is

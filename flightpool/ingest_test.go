@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
@@ -239,4 +241,36 @@ func TestRowsThatComeLateAreNotStoredInAnotherSession(t *testing.T) {
 			})
 		})
 	}
+}
+
+// disturbedRows has something happen before its first batch.
+type disturbedRows struct {
+	array.RecordReader
+	first func()
+}
+
+func (d *disturbedRows) Next() bool {
+	if f := d.first; f != nil {
+		d.first = nil
+		f()
+	}
+	return d.RecordReader.Next()
+}
+
+// Whoever made the call again, with the same reader, would store what is left of the rows, and be told that this has succeeded.
+func TestAnIngestionThatHasTakenRowsIsNotSafeToRetry(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		one, two := ints("a", 1), ints("a", 2)
+		defer one.Release()
+		defer two.Release()
+		rows, err := array.NewRecordReader(one.Schema(), []arrow.RecordBatch{one, two})
+		require.NoError(r, err)
+		defer rows.Release()
+		_, err = r.pool.Ingest(r.Context(), "t", &disturbedRows{rows, func() { r.srv.Faults().KillConns(); time.Sleep(100 * ms) }}, IngestOptions{})
+		var e *Error
+		require.ErrorAs(r, err, &e)
+		require.True(r, e.Unsent, "%v", err)
+		require.False(r, SafeToRetry(err), "%v", err)
+	})
 }

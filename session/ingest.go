@@ -13,6 +13,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/bind"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
@@ -56,12 +57,13 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 		if err := source.readFirst(); err != nil { // nothing was sent
 			return 0, err
 		}
-		if err := c.proveAgain(ctx); err != nil {
-			return 0, err
+		n, err := int64(0), c.proveAgain(ctx)
+		if err == nil {
+			n, err = s.conn.Ingest(ctx, source, opts, c.backendCall)
+			c.oneBatch.Store(source.batches.Load() <= 1 && !c.operation.IsSplit() && opts.Mode != backend.IngestReplace)
+			err = source.judge(err)
 		}
-		n, err := s.conn.Ingest(ctx, source, opts, c.backendCall)
-		c.oneBatch.Store(source.batches.Load() <= 1 && !c.operation.IsSplit() && opts.Mode != backend.IngestReplace)
-		return n, source.judge(err)
+		return n, source.markTaken(err)
 	}, c.countOutcome)
 }
 
@@ -234,6 +236,18 @@ func (r *callerRows) Err() error {
 		return errRowsLeft
 	}
 	return errRows
+}
+
+// markTaken says in an error, in a copy, that the reader has fewer rows than before. Structs of an iterator begin anew with each call.
+func (r *callerRows) markTaken(err error) error {
+	_, anew := r.RecordReader.(*bind.Rows)
+	var e *backend.Error
+	if anew || r.batches.Load() == 0 || !errors.As(err, &e) {
+		return err
+	}
+	marked := *e
+	marked.RowsTaken = true
+	return &marked
 }
 
 // judge is the error of an ingestion that the backend has ended in err.
