@@ -197,11 +197,14 @@ func (c *call) drainUnread(o outcome) (ended bool, err error) {
 		// Nothing would show there that a cancel has worked.
 		bytes, limit = math.MaxInt64, max(limit, c.s.policy.budget())
 	}
-	at, ends := c.ctx.Deadline()
-	if ends = ends && whole && c.mode == cancelAfterBudget; ends {
-		limit = time.Until(at) + c.s.policy.budget()
+	bounded := !whole
+	if whole && c.mode == cancelAfterBudget {
+		var at time.Time
+		if at, bounded = c.ctx.Deadline(); bounded {
+			limit = time.Until(at) + c.s.policy.budget()
+		}
 	}
-	if !whole || ends {
+	if bounded {
 		timer := time.AfterFunc(limit, c.endRPC)
 		defer timer.Stop()
 	}
