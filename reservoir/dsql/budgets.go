@@ -67,10 +67,17 @@ func newLeases(ctx context.Context, c Config, client *dynamodb.Client) (lease.Le
 	return leases, nil
 }
 
-// leasesConfig is what the leases of a table are told.
+// leasesConfig is what the leases of a table are told. Up to Want of them are taken at once.
+//
+// INVARIANT: who may have all that the fleet may is not taken to expect that, unless it keeps them ready. Else the first
+// one takes them all, and the next waits until the fleet has found itself short.
 func leasesConfig(c Config) dynamolease.Config {
+	want := c.MaxSize
+	if c.OnDemand && c.MaxSize >= c.ConnLimit {
+		want = 0 // not known
+	}
 	return dynamolease.Config{
-		Table: c.LeaseTable, Budget: c.Budget, Limit: c.ConnLimit, Want: c.MaxSize, OpenTimeout: c.OpenTimeout, Fallback: c.Fallback, Logger: c.Logger,
+		Table: c.LeaseTable, Budget: c.Budget, Limit: c.ConnLimit, Want: want, OpenTimeout: c.OpenTimeout, Fallback: c.Fallback, Logger: c.Logger,
 		Lease: c.Lease, Grace: c.LeaseGrace, Shards: c.LeaseShards, Batch: c.LeaseBatch, Strict: c.LeaseStrict,
 	}
 }

@@ -74,7 +74,8 @@ type Config struct {
 	// which is never: as fast as the budgets allow.
 	LowWatermark int
 	// OnDemand opens connections when they are asked for only, as an ordinary
-	// pool does; MinIdle is not used.
+	// pool does; MinIdle is not used. With a MaxSize of ConnLimit too, no more leases of
+	// LeaseTable are taken in advance than LeaseBatch.
 	OnDemand bool
 	// MaxConcurrentOpens bounds the opens under way: 8 by default.
 	MaxConcurrentOpens int

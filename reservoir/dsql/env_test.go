@@ -1,6 +1,7 @@
 package dsql
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -8,13 +9,16 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/internal/option/optiontest"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/dynamolease"
+	leasefleet "github.com/flightpool/flightpool/lease/fleet"
 	"github.com/flightpool/flightpool/reservoir"
 )
 
@@ -216,6 +220,26 @@ func TestTheLeasesAreToldWhatIsConfigured(t *testing.T) {
 	}, leasesConfig(c))
 	c.LeaseStrict, c.Fallback = true, lease.Pessimistic()
 	require.True(t, leasesConfig(c).Strict)
+}
+
+// Who may have all that the fleet may, and opens on demand, as each user's cluster of a registry, expects nothing in particular.
+func TestWhoMayHaveAllOfTheFleetLeavesTheRestToTheOthers(t *testing.T) {
+	for _, limit := range []int{40, connLimit, 20_000} {
+		synctest.Test(t, func(t *testing.T) {
+			c, err := Config{Host: someHost, LeaseTable: "leases", ConnLimit: limit, MaxSize: limit, OnDemand: true, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+			require.NoError(t, err)
+			store, began := leasefleet.NewMemory(), time.Now()
+			for range 12 {
+				l, err := leasefleet.New(t.Context(), store, leasesConfig(c))
+				require.NoError(t, err)
+				defer func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) }()
+				release, err := l.Acquire(t.Context())
+				require.NoError(t, err)
+				defer release()
+			}
+			assert.Less(t, time.Since(began), time.Second, "%d: nobody waits for what another has taken in advance", limit)
+		})
+	}
 }
 
 func TestTheRegionIsFoundInTheProfile(t *testing.T) {

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -45,10 +46,8 @@ func DSQL(base dsql.Config) registry.Kind {
 			}
 			return r.CountBytes(c), nil
 		}
-		cfg.OnDemand, cfg.MaxSize, cfg.IdleTTL = true, maxConnections, time.Second // the registry has the bound
-		if base.ConnLimit > 0 {
-			cfg.MaxSize = min(cfg.MaxSize, base.ConnLimit)
-		}
+		// The registry has the bound. That of the whole fleet has no cluster take leases in advance, from the other users.
+		cfg.OnDemand, cfg.MaxSize, cfg.IdleTTL = true, cmp.Or(max(0, base.ConnLimit), maxConnections), time.Second
 		c, err := dsql.NewConnector(detached(), cfg)
 		if err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -100,5 +101,20 @@ func TestWhatWaitsForAPermissionSaysNothingOfTheCluster(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// That is the bound with which a cluster takes no leases in advance.
+func TestEachUsersClusterMayHaveAllOfTheFleet(t *testing.T) {
+	for _, limit := range []int{0, 7, 20_000} {
+		connector, err := kinds.DSQL(dsql.Config{
+			ConnLimit: limit, Region: "eu-west-1", Logger: slog.New(slog.DiscardHandler),
+			Credentials: credentials.NewStaticCredentialsProvider("AKIDTEST", "secret", ""),
+		}).Connector(registry.ConnectParams{Server: "d", Options: map[string]string{"host": "d.example.com"}})
+		require.NoError(t, err)
+		cfg := connector.(interface{ Cluster() *dsql.Cluster }).Cluster().Config()
+		require.Equal(t, cfg.ConnLimit, cfg.MaxSize)
+		require.True(t, cfg.OnDemand)
+		require.NoError(t, connector.(io.Closer).Close())
 	}
 }
