@@ -173,7 +173,7 @@ func mysqlDSN(r ConnectParams) string {
 	}
 	dsn := r.User + ":" + r.Password + "@" + address + "/" + url.PathEscape(r.Options["dbname"])
 	if q := otherOptions(r, append(slices.Clone(addressOptions), "socket")...); q != "" {
-		dsn += "?" + q
+		dsn += "?" + strings.ReplaceAll(q, "%2C", ",") // the driver does not decode its charset
 	}
 	return dsn
 }

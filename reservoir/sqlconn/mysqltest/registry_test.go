@@ -19,7 +19,7 @@ import (
 // does not accuse the server, and a server that goes away and comes back.
 func TestARegistryOnMariaDBFromText(t *testing.T) {
 	server, err := localdeps.StartMariaDB(t.Context(), localdeps.MariaDBOptions{Init: []string{
-		"CREATE USER IF NOT EXISTS app IDENTIFIED BY 'one'", "GRANT ALL ON test.* TO app",
+		"CREATE USER IF NOT EXISTS app IDENTIFIED BY 'o/n)@(e:?#%25'", "GRANT ALL ON test.* TO app",
 		"CREATE USER IF NOT EXISTS report IDENTIFIED BY 'two'", "GRANT SELECT ON test.* TO report",
 	}})
 	require.NoError(t, err)
@@ -30,8 +30,8 @@ func TestARegistryOnMariaDBFromText(t *testing.T) {
 	defer func() { require.NoError(t, r.Close(t.Context())) }()
 	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
 		CREATE SERVER maria FOREIGN DATA WRAPPER mariadb_fdw OPTIONS (host '%s', port '%d', dbname 'test', -- and what follows is the driver's
-		    "interpolateParams" 'true', health_check_interval '500', failure_threshold '1', health_check_type 'full_validate');
-		CREATE USER MAPPING FOR ann SERVER maria OPTIONS (user 'app', password 'one');
+		    "interpolateParams" 'true', charset 'utf8mb4,utf8', time_zone '''+01:00''', health_check_interval '500', failure_threshold '1', health_check_type 'full_validate');
+		CREATE USER MAPPING FOR ann SERVER maria OPTIONS (user 'app', password 'o/n)@(e:?#%%25');
 		CREATE USER MAPPING FOR PUBLIC SERVER maria OPTIONS (user 'report', password 'two')`, server.Host, server.Port)))
 	for user, want := range map[string]string{"ann": "app@%", "bob": "report@%"} {
 		for range 3 {
@@ -66,7 +66,7 @@ func TestARegistryOnMariaDBFromText(t *testing.T) {
 // A statement is stopped over a second connection, which this user may not have.
 func TestAStatementThatCannotBeStoppedIsLogged(t *testing.T) {
 	server, err := localdeps.StartMariaDB(t.Context(), localdeps.MariaDBOptions{Init: []string{
-		"CREATE USER IF NOT EXISTS app IDENTIFIED BY 'one' WITH MAX_USER_CONNECTIONS 1",
+		"CREATE USER IF NOT EXISTS app IDENTIFIED BY 'o/n)@(e:?#%25' WITH MAX_USER_CONNECTIONS 1",
 	}})
 	require.NoError(t, err)
 	defer server.Close()
@@ -75,7 +75,7 @@ func TestAStatementThatCannotBeStoppedIsLogged(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
 		CREATE SERVER maria FOREIGN DATA WRAPPER mariadb_fdw OPTIONS (host '%s', port '%d', dbname '');
-		CREATE USER MAPPING FOR PUBLIC SERVER maria OPTIONS (user 'app', password 'one')`, server.Host, server.Port)))
+		CREATE USER MAPPING FOR PUBLIC SERVER maria OPTIONS (user 'app', password 'o/n)@(e:?#%%25')`, server.Host, server.Port)))
 	borrow(t, r, "ann", func(c *sql.Conn) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
