@@ -370,6 +370,8 @@ func TestDSQLIsResetAfterSettingsAndClosedAfterTheRest(t *testing.T) {
 	for sql, want := range map[string][]string{
 		"SELECT 1": nil, "insert into t values (1)": nil, "CREATE TABLE t (v int);": nil,
 		"SET search_path = 'x'": {"RESET ALL"}, "reset all": {"RESET ALL"}, "SELECT set_config('a.b', 'x', false)": {"RESET ALL"},
+		"UPDATE pg_settings SET setting = 'x' WHERE name = 'search_path'": {"RESET ALL"}, "with s as (update Pg_Settings set setting = 'x' where name = 'a.b' returning 1) select 1": {"RESET ALL"},
+		"UPDATE pg_catalog.pg_settings SET setting = 'other' WHERE name = 'role'": {"closed"},
 		"SET ROLE other": {"closed"}, "SET SESSION AUTHORIZATION other": {"closed"}, "PREPARE p AS SELECT 1": {"closed"},
 		"SELECT 1; SET ROLE other": {"closed"}, "/* */ SET a.b = 'x'": {"closed"}, "DECLARE c CURSOR WITH HOLD FOR SELECT 1": {"closed"},
 	} {

@@ -179,10 +179,13 @@ func isMySQLSessionGone(err error) bool { return strings.Contains(err.Error(), "
 // dsqlLeavesNoState knows reads, changes of data and of the schema.
 func dsqlLeavesNoState(sql string) bool {
 	verb, upper, single := firstWord(sql)
-	if !single || strings.Contains(upper, "SET_CONFIG") {
-		return false
-	}
-	return slices.Contains(dsqlStatelessVerbs, verb)
+	return single && !mayChangeSettings(upper) && slices.Contains(dsqlStatelessVerbs, verb)
+}
+
+// mayChangeSettings finds the ways to change a setting beside SET: PostgreSQL's function, and its view, an UPDATE of which
+// does the same.
+func mayChangeSettings(upper string) bool {
+	return strings.Contains(upper, "SET_CONFIG") || strings.Contains(upper, "PG_SETTINGS")
 }
 
 var dsqlStatelessVerbs = []string{
@@ -197,7 +200,7 @@ func dsqlResettable(sql string) bool {
 		return true
 	}
 	verb, upper, single := firstWord(sql)
-	return single && (verb == "SET" || verb == "RESET" || strings.Contains(upper, "SET_CONFIG")) &&
+	return single && (verb == "SET" || verb == "RESET" || mayChangeSettings(upper)) &&
 		!strings.Contains(upper, "ROLE") && !strings.Contains(upper, "AUTHORIZATION")
 }
 

@@ -170,9 +170,11 @@ func TestDSQLSessionsAreClean(t *testing.T) {
 		require.NoError(t, c.Release())
 		return path, pid
 	}
-	_, first := loan("SET search_path = 'evil'")
+	loan("UPDATE pg_settings SET setting = 'evil' WHERE name = 'search_path'")
+	before, first := loan("SET search_path = 'evil'")
 	path, second := loan("SET ROLE app")
 	require.Equal(t, []any{"\"$user\", public", first}, []any{path, second})
+	require.Equal(t, path, before)
 	_, third := loan("SELECT 1")
 	require.NotEqual(t, first, third, "a role is not taken back by RESET ALL")
 	require.ErrorContains(t, r.ApplyDDL(t.Context(), "ALTER SERVER d OPTIONS (ADD sslmode 'disable')"), "sslmode: unknown option")
