@@ -39,7 +39,7 @@ var verbs = map[string]verb{
 	"HELP":         {rows: RowsSome, readOnly: true},
 
 	"INSERT":  {rows: RowsNone, afterWith: true, refine: refineReturning},
-	"UPDATE":  {rows: RowsNone, afterWith: true, refine: refineReturning},
+	"UPDATE":  {rows: RowsNone, afterWith: true, refine: refineReturning, effects: updateEffect},
 	"DELETE":  {rows: RowsNone, afterWith: true, refine: refineReturning},
 	"MERGE":   {rows: RowsNone, afterWith: true, refine: refineReturning},
 	"REPLACE": {rows: RowsNone, afterWith: true, refine: refineReturning},
@@ -185,6 +185,18 @@ func refineCall(st *Statement, toks []token, _ string) {
 	if len(toks) > 2 && toks[2].isPunct("(") && onlyReports(toks[1]) {
 		st.ReadOnly = true
 	}
+}
+
+// updateEffect knows PostgreSQL's view of its settings: to change it is to set them.
+func updateEffect(toks []token, sql string) []Effect {
+	i := 1
+	if len(toks) > 1 && toks[1].is("ONLY") {
+		i++
+	}
+	if i < len(toks) && toks[i].isName() && upperName(toks[nameEnd(toks, i)]) == "PG_SETTINGS" {
+		return unknownEffect(toks, sql)
+	}
+	return nil
 }
 
 // useEffect tells another place from what no look at the place shows: a role, a branch, a name with @.
