@@ -89,7 +89,7 @@
 //	check.go, operate.go        what is checked of a definition; what is done to a server
 //	acquire.go, conn.go, calls.go     the way of a call; errors.go
 //	server.go, userpool.go      a server's users, and their pools
-//	making.go, drain.go, poolversion.go  how a pool is made, and ends; which kinds there are
+//	making.go, drain.go, poolversion.go, sqlversion.go  how a pool is made, and ends; which kinds there are
 //	package internal/fairshare  the bound: who gets a slot, who gives one up
 //	health.go, health_probe.go  whether a server works
 //	stats.go, stats_sum.go, traffic.go, arrow.go   what all of it is and has done

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,14 +21,15 @@ import (
 // A fake is a database server whose manners a test sets, and a ledger of what it
 // saw.
 type fake struct {
-	mu    sync.Mutex
-	dial  time.Duration
-	slow  time.Duration // how long a close takes
-	lasts time.Duration // how long a connection says that it does; 0: it says nothing
-	down  bool          // refuses connections and breaks the open ones
-	stuck bool          // accepts nothing and refuses nothing
-	wild  bool          // its driver panics
-	ping  time.Duration // how long one takes
+	mu       sync.Mutex
+	dial     time.Duration
+	slow     time.Duration // how long a close takes
+	lasts    time.Duration // how long a connection says that it does; 0: it says nothing
+	reclaims []*func(n int) int
+	down     bool          // refuses connections and breaks the open ones
+	stuck    bool          // accepts nothing and refuses nothing
+	wild     bool          // its driver panics
+	ping     time.Duration // how long one takes
 
 	restarts int // connections from before are broken
 	pings    int
@@ -98,6 +100,16 @@ func (c sqlConnector) Connect(ctx context.Context) (driver.Conn, error) {
 		made.until = time.Now().Add(f.lasts)
 	}
 	return made, nil
+}
+
+// OnReclaim is lease.Reclaimer's. The budget is the server's.
+func (c sqlConnector) OnReclaim(f func(n int) int) func() {
+	c.f.set(func() { c.f.reclaims = append(c.f.reclaims, &f) })
+	return func() {
+		c.f.set(func() {
+			c.f.reclaims = slices.DeleteFunc(c.f.reclaims, func(other *func(int) int) bool { return other == &f })
+		})
+	}
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -311,6 +323,7 @@ func bubble(t *testing.T, test func(t *testing.T, g *rig)) {
 			for name, f := range g.servers {
 				assert.Zero(t, f.live, "connections of %s left open", name)
 				assert.Zero(t, f.twice, "connections of %s closed twice", name)
+				assert.Empty(t, f.reclaims, "who is closed is asked no more")
 			}
 		}()
 		test(t, g)

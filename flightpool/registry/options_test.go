@@ -143,6 +143,22 @@ func TestAConnectionThatTellsItsEndIsReplacedBeforeThat(t *testing.T) {
 	})
 }
 
+// The budget of a Kind's own may be short of what a user keeps idle.
+func TestIdleConnectionsAreGivenUpForOthersOfTheKindsBudget(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		f := g.fake("s")
+		define(t, g, nil)
+		busy, idle := acquire(t, g, "a"), acquire(t, g, "a")
+		require.NoError(t, idle.Release())
+		require.Len(t, f.reclaims, 1)
+		require.Zero(t, (*f.reclaims[0])(0))
+		require.Equal(t, 1, (*f.reclaims[0])(5), "what is on loan stays")
+		synctest.Wait()
+		require.Equal(t, 1, f.read(&f.live))
+		require.NoError(t, busy.Release())
+	})
+}
+
 func TestStatisticsCanBeSwitchedOff(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		bubble(t, func(t *testing.T, g *rig) {

@@ -4,15 +4,12 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"io"
 	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/internal/callback"
-	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/fairshare"
 	"github.com/flightpool/flightpool/internal/taskgroup"
 	"github.com/flightpool/flightpool/lease"
@@ -106,6 +103,8 @@ type sqlVersion struct {
 	timeouts  *sqlTimeouts
 	connector driver.Connector
 	tracing   *sqlTracing // nil: nobody is told
+
+	stopReclaims func() // nil: nobody asks for idle connections
 }
 
 // sqlTimeouts are the times that sqlVersion reads when it uses them. So an Update
@@ -139,20 +138,6 @@ func (l *sqlTimeouts) bounded(f func(context.Context, *sqlconn.Conn) error) func
 func (g *sqlVersion) reconfigure(d *ServerDefinition) error {
 	g.timeouts.applyDefinition(d)
 	return g.reservoirVersion.reconfigure(d)
-}
-
-// Close also closes a connector that has something of its own to close.
-func (g *sqlVersion) Close(ctx context.Context) error {
-	err := g.reservoirVersion.Close(ctx)
-	c, ok := g.connector.(io.Closer)
-	if !ok {
-		return err
-	}
-	closing := callback.Go(callback.NoValue(c.Close))
-	if !closing.Wait(ctx, closeGrace) {
-		return errjoin.Join(err, errors.New("the connector's Close has not returned"))
-	}
-	return errjoin.Join(err, closing.Failure(theKind))
 }
 
 type flightVersion struct {
@@ -206,7 +191,7 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 	if err != nil {
 		return nil, err
 	}
-	return &sqlVersion{reservoirVersion[*sqlconn.Conn]{conns, &taskgroup.Group{}}, l, connector, tracing}, nil
+	return newSQLVersion(conns, l, connector, tracing), nil
 }
 
 // checkKinds are the checks of package flightpool in the words of sqlconn.

@@ -15,17 +15,29 @@ func (c *Cluster) listen() error {
 			c.stopListening = revoker.OnRevoke(c.onRevoked)
 		}
 		if reclaimer, ok := c.budgets.leases.(lease.Reclaimer); ok { // others are short of what is idle here
-			stopRevokes, stop := c.stopListening, reclaimer.OnReclaim(func(n int) int { return c.res.CloseIdle(n, 0) })
+			stopRevokes, stop := c.stopListening, reclaimer.OnReclaim(c.closeIdle)
 			c.stopListening = func() { defer stop(); stopRevokes() }
 		}
 		return nil
 	})
 }
 
-// giveUpIdle closes up to n idle connections for which others of the process wait.
-func (c *Cluster) giveUpIdle(n int) (closing int) {
+// closeIdle closes up to n connections that nobody uses, and returns how many.
+func (c *Cluster) closeIdle(n int) int {
 	<-c.started
-	return c.res.CloseIdle(n, 0)
+	closing := c.res.CloseIdle(n, 0)
+	if above := c.closeIdleAbove.Load(); above != nil && closing < n {
+		closing += (*above)(n - closing)
+	}
+	return closing
+}
+
+// OnReclaim is for a pool above the Cluster, which keeps connections on loan that nobody uses: f is called as
+// lease.Reclaimer has it, where Leases or LeaseTable can tell that others, of the fleet or the process, are short of connections, and the
+// Cluster has fewer idle ones itself. A later call takes the place of this; stop ends it.
+func (c *Cluster) OnReclaim(f func(n int) (closing int)) (stop func()) {
+	c.closeIdleAbove.Store(&f)
+	return func() { c.closeIdleAbove.CompareAndSwap(&f, nil) }
 }
 
 const theLeases = "dsql: Leases"

@@ -310,6 +310,15 @@ func TestIdleConnectionsAreGivenUpForOthersOfTheFleet(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, size-1, c.res.Stats().Idle, "there is room again")
 		require.NoError(t, busy.Release())
+		var above []int
+		stop := c.OnReclaim(func(n int) int { above = append(above, n); return 3 })
+		require.Equal(t, 2, leases.ask(2), "the cluster's own come first")
+		synctest.Wait() // they are opened again
+		require.Equal(t, size+3, leases.ask(size+4))
+		stop()
+		require.Equal(t, []int{4}, above)
+		synctest.Wait()
+		require.Equal(t, size, leases.ask(size+4))
 		require.NoError(t, c.Close(t.Context()))
 		require.Nil(t, leases.ask, "it listens no more")
 	})

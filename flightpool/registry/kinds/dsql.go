@@ -28,7 +28,8 @@ import (
 // waits for it any more within a second. Before base.MaxLifetime (59m) the registry replaces
 // each, whatever max_lifetime says: DSQL ends sessions after an hour. An open that waits for the
 // fleet's permission, or since the cluster opens too many at a time, fails with ErrExhausted
-// when its time is over, and does not count against the health of the server.
+// when its time is over, and does not count against the health of the server. While others of
+// the fleet are short of leases, idle connections are closed for them, min_connections too.
 func DSQL(base dsql.Config) registry.Kind {
 	return registry.Kind{Name: "dsql", SQL: sqlconn.DSQL, Validate: validateDSQL, Connector: func(r registry.ConnectParams) (driver.Connector, error) {
 		cfg := base
@@ -102,7 +103,15 @@ func applyParams(cfg *dsql.Config, r registry.ConnectParams) error {
 // closes it.
 type clusterConnector struct{ *dsql.Connector }
 
-var _ io.Closer = clusterConnector{}
+var (
+	_ io.Closer       = clusterConnector{}
+	_ lease.Reclaimer = clusterConnector{}
+)
+
+// OnReclaim has the registry close what it keeps idle, which is on loan to the Cluster.
+func (c clusterConnector) OnReclaim(f func(n int) (closing int)) (stop func()) {
+	return c.Cluster().OnReclaim(f)
+}
 
 func (c clusterConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)

@@ -19,6 +19,7 @@ import (
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/registry"
 	"github.com/flightpool/flightpool/flightpool/registry/kinds"
+	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir/dsql"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/dsqlgate"
@@ -144,6 +145,44 @@ func TestADSQLConnectionTellsItsEndAndTheClusterKeepsNone(t *testing.T) {
 	for end := time.Now().Add(10 * time.Second); gate.Stats().Admitted < 2 || gate.Stats().Live > 0; runtime.Gosched() {
 		require.True(t, time.Now().Before(end), "what nobody waits for is closed: %+v", gate.Stats())
 	}
+}
+
+// reclaiming leases ask for some back.
+type reclaiming struct {
+	lease.Leases
+	ask func(n int) int
+}
+
+func (r *reclaiming) OnReclaim(f func(int) int) func() {
+	r.ask = f
+	return func() { r.ask = nil }
+}
+
+// What a user of the registry keeps idle is given up for others of the fleet, which are short.
+func TestIdleDSQLConnectionsAreGivenUpForTheFleet(t *testing.T) {
+	server := postgres(t, "app")
+	key := dsqlgate.Credential{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret"}
+	gate, err := dsqlgate.Start(t.Context(), dsqlgate.Options{Upstream: server.DSN(), Credentials: []dsqlgate.Credential{key}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, gate.Close()) }()
+	leases := &reclaiming{Leases: lease.NewLeases("fleet", 2)}
+	r := newRegistry(t, kinds.DSQL(dsql.Config{
+		TLS: gate.ClientTLS(), Dial: gate.Dial, Leases: leases, Logger: slog.New(slog.DiscardHandler),
+		Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, ""),
+	}))
+	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
+		CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host '%s', min_connections '0', warmup_connections '0');
+		CREATE USER MAPPING FOR PUBLIC SERVER d`, gate.Host())))
+	busy, err := r.Acquire(t.Context(), "d", "ann")
+	require.NoError(t, err)
+	whoami(t, r, "d", "ann", "postgres") // leaves one idle
+	require.Equal(t, 1, leases.ask(2))
+	release, err := leases.Acquire(t.Context())
+	require.NoError(t, err)
+	release()
+	require.NoError(t, busy.Release())
+	require.NoError(t, r.CloseAll(t.Context(), "d"))
+	require.Nil(t, leases.ask)
 }
 
 // A loan sees nothing of the session of the one before, and the connection is kept

@@ -1,0 +1,47 @@
+package registry
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+
+	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/taskgroup"
+	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/reservoir/sqlconn"
+)
+
+// newSQLVersion makes a version of its reservoir. Where its connector knows of others that are short of connections, it
+// closes idle ones for them: they count against a budget that the registry does not know.
+func newSQLVersion(conns *reservoir.Reservoir[*sqlconn.Conn], l *sqlTimeouts, connector driver.Connector, tracing *sqlTracing) *sqlVersion {
+	g := &sqlVersion{reservoirVersion: reservoirVersion[*sqlconn.Conn]{conns, &taskgroup.Group{}}, timeouts: l, connector: connector, tracing: tracing}
+	if reclaimer, ok := connector.(lease.Reclaimer); ok {
+		g.stopReclaims = reclaimer.OnReclaim(func(n int) int { return conns.CloseIdle(n, 0) })
+	}
+	return g
+}
+
+// Close also closes a connector that has something of its own to close.
+func (g *sqlVersion) Close(ctx context.Context) error {
+	err := g.reservoirVersion.Close(ctx)
+	closer, closes := g.connector.(io.Closer)
+	if !closes && g.stopReclaims == nil {
+		return err
+	}
+	closing := callback.Go(callback.NoValue(func() error {
+		if g.stopReclaims != nil {
+			defer g.stopReclaims()
+		}
+		if closes {
+			return closer.Close()
+		}
+		return nil
+	}))
+	if !closing.Wait(ctx, closeGrace) {
+		return errjoin.Join(err, errors.New("the connector's Close has not returned"))
+	}
+	return errjoin.Join(err, closing.Failure(theKind))
+}
