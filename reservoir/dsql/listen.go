@@ -2,6 +2,7 @@ package dsql
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
@@ -26,15 +27,26 @@ func (c *Cluster) listen() error {
 func (c *Cluster) closeIdle(n int) int {
 	<-c.started
 	closing := c.res.CloseIdle(n, 0)
-	if above := c.closeIdleAbove.Load(); above != nil && closing < n {
-		closing += (*above)(n - closing)
+	if closing < n {
+		closing += c.closeIdleOnLoan(n - closing)
+	}
+	return closing
+}
+
+// closeIdleOnLoan has a pool above close up to n connections that nobody uses.
+func (c *Cluster) closeIdleOnLoan(n int) (closing int) {
+	if above := c.closeIdleAbove.Load(); above != nil {
+		if err := callback.Isolate(theLeases, func() error { closing = (*above)(n); return nil }); err != nil {
+			c.log.Error("a function of OnReclaim failed", "error", err)
+		}
 	}
 	return closing
 }
 
 // OnReclaim is for a pool above the Cluster, which keeps connections on loan that nobody uses: f is called as
-// lease.Reclaimer has it, where Leases or LeaseTable can tell that others, of the fleet or the process, are short of connections, and the
-// Cluster has fewer idle ones itself. A later call takes the place of this; stop ends it.
+// lease.Reclaimer has it, where others, of the fleet or the process, are short of connections, and the
+// Cluster has fewer idle ones itself; and for all where leases are revoked, when that is told and at its deadline, by which
+// what is on loan is cut. A later call takes the place of this; stop ends it.
 func (c *Cluster) OnReclaim(f func(n int) (closing int)) (stop func()) {
 	c.closeIdleAbove.Store(&f)
 	return func() { c.closeIdleAbove.CompareAndSwap(&f, nil) }
@@ -66,6 +78,8 @@ func (c *Cluster) onRevoked(r lease.Revocation) {
 		for _, p := range doomed {
 			p.abort() // closing a closed socket does nothing
 		}
-		force(r.Cause) // those that were opened meanwhile, too, and no lease waits for a borrower
+		force(r.Cause)                 // those that were opened meanwhile, too, and no lease waits for a borrower
+		c.closeIdleOnLoan(math.MaxInt) // what came back meanwhile, and is lent to nobody
 	})
+	c.closeIdleOnLoan(math.MaxInt) // it may not return: the deadline does not wait for it
 }

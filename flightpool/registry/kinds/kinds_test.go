@@ -2,6 +2,7 @@ package kinds_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -57,6 +58,7 @@ func whoami(t *testing.T, r *registry.Registry, server, user, want string) {
 	for range 3 {
 		c, err := r.Acquire(t.Context(), server, user)
 		require.NoError(t, err)
+		defer func() { _ = c.Release() }() // where a check fails, and Close would wait for it
 		var name string
 		require.NoError(t, c.SQL().QueryRowContext(t.Context(), "SELECT current_user::text").Scan(&name))
 		require.Equal(t, want, name)
@@ -183,6 +185,51 @@ func TestIdleDSQLConnectionsAreGivenUpForTheFleet(t *testing.T) {
 	require.NoError(t, busy.Release())
 	require.NoError(t, r.CloseAll(t.Context(), "d"))
 	require.Nil(t, leases.ask)
+}
+
+// revoking leases can be taken back.
+type revoking struct {
+	lease.Leases
+	tell func(lease.Revocation)
+}
+
+func (r *revoking) OnRevoke(f func(lease.Revocation)) func() {
+	r.tell = f
+	return func() { r.tell = nil }
+}
+
+func (r *revoking) Valid() error { return nil }
+
+// Whose leases are revoked is cut by the deadline. What users of the registry keep idle is closed, and not lent when it is.
+func TestNoDSQLConnectionIsLentThatARevocationHasCut(t *testing.T) {
+	server := postgres(t, "app")
+	key := dsqlgate.Credential{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret"}
+	gate, err := dsqlgate.Start(t.Context(), dsqlgate.Options{Upstream: server.DSN(), Credentials: []dsqlgate.Credential{key}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, gate.Close()) }()
+	leases := &revoking{Leases: lease.NewLeases("fleet", 9)}
+	r := newRegistry(t, kinds.DSQL(dsql.Config{
+		TLS: gate.ClientTLS(), Dial: gate.Dial, Leases: leases, Logger: slog.New(slog.DiscardHandler),
+		Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, ""),
+	}))
+	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
+		CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host '%s', min_connections '0', warmup_connections '0');
+		CREATE USER MAPPING FOR PUBLIC SERVER d`, gate.Host())))
+	for _, late := range []bool{false, true} { // one comes back before the deadline
+		c, err := r.Acquire(t.Context(), "d", "ann")
+		require.NoError(t, err)
+		if !late {
+			require.NoError(t, c.Release())
+		}
+		leases.tell(lease.Revocation{Deadline: time.Now().Add(200 * time.Millisecond), Cause: errors.New("the table is gone")})
+		if late {
+			require.NoError(t, c.Release())
+		}
+		for end := time.Now().Add(10 * time.Second); gate.Stats().Live > 0; runtime.Gosched() {
+			require.True(t, time.Now().Before(end))
+		}
+		whoami(t, r, "d", "ann", "postgres")
+	}
 }
 
 // A loan sees nothing of the session of the one before, and the connection is kept
