@@ -187,6 +187,30 @@ func TestIdleDSQLConnectionsAreGivenUpForTheFleet(t *testing.T) {
 	require.Nil(t, leases.ask)
 }
 
+// Users of one process share a budget: what one keeps idle another need not wait for.
+func TestIdleDSQLConnectionsAreGivenUpForOtherUsers(t *testing.T) {
+	server := postgres(t, "app")
+	key := dsqlgate.Credential{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret"}
+	gate, err := dsqlgate.Start(t.Context(), dsqlgate.Options{Upstream: server.DSN(), Credentials: []dsqlgate.Credential{key}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, gate.Close()) }()
+	r := newRegistry(t, kinds.DSQL(dsql.Config{
+		TLS: gate.ClientTLS(), Dial: gate.Dial, Leases: lease.NewLeases("fleet", 2), Logger: slog.New(slog.DiscardHandler),
+		Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, ""),
+	}))
+	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
+		CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host '%s', min_connections '2');
+		CREATE USER MAPPING FOR PUBLIC SERVER d`, gate.Host())))
+	for _, user := range []string{"ann", "bob", "ann"} {
+		c, err := r.Acquire(t.Context(), "d", user)
+		require.NoError(t, err)
+		require.NoError(t, c.Release())
+		for end := time.Now().Add(10 * time.Second); gate.Stats().Live < 2; runtime.Gosched() { // it wants two
+			require.True(t, time.Now().Before(end))
+		}
+	}
+}
+
 // revoking leases can be taken back.
 type revoking struct {
 	lease.Leases
