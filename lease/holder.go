@@ -12,7 +12,7 @@ import (
 type Holder struct{ closeIdle func(n int) (closing int) }
 
 // NewHolder makes a holder. While others of the process wait for what it has above its share,
-// closeIdle is called with n every few seconds: it should close up to n connections that nobody
+// closeIdle is called with n from time to time: it should close up to n connections that nobody
 // uses, and none that are in use. It returns how many it closes, and need not wait until they are
 // closed: the rest is taken to be in use. It runs on a goroutine of its own, never two at a time for one
 // budget, maybe once more behind the release of the last lease, and must not call Close of a

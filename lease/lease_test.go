@@ -271,3 +271,43 @@ func TestAHolderIsAskedUntilNobodyWaits(t *testing.T) {
 		})
 	}
 }
+
+// Many callers who come while connections close cost as many connections as they get, and one asks for all.
+func TestHoldersGiveUpWhatIsLackingOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 16
+		l := lease.NewLeases("b", limit)
+		asked, idle := 0, make(chan func(), limit)
+		rich := lease.WithHolder(t.Context(), lease.NewHolder(func(n int) int {
+			asked++
+			for range n {
+				release := <-idle
+				time.AfterFunc(100*time.Millisecond, release)
+			}
+			return n
+		}))
+		for range limit {
+			release, err := l.Acquire(rich)
+			require.NoError(t, err)
+			idle <- release
+		}
+		poor, releases := lease.WithHolder(t.Context(), lease.NewHolder(nil)), make(chan func(), limit)
+		for range 6 {
+			go func() {
+				release, err := l.Acquire(poor)
+				require.NoError(t, err)
+				releases <- release
+			}()
+			time.Sleep(time.Millisecond)
+		}
+		for range 6 {
+			(<-releases)()
+		}
+		require.Len(t, idle, limit-6)
+		require.Equal(t, 1, asked)
+		for len(idle) > 0 {
+			(<-idle)()
+		}
+		require.NoError(t, l.Close(t.Context()))
+	})
+}

@@ -27,7 +27,8 @@ type memoryLeases struct {
 	mu sync.Mutex
 	// INVARIANT: no more are in use than limit, and nobody waits while fewer are.
 	holders     fifo.Shared[*Holder]
-	asking      bool // a timer is to call askHolders
+	asking      bool // a timer is to call askHolders soon
+	repeating   bool // one is to begin the next round
 	closed      bool
 	allReleased chan struct{} // closed when closed and nothing is in use
 	granted     uint64
@@ -68,8 +69,8 @@ func (m *memoryLeases) acquire(ctx context.Context, holder *Holder) error {
 		return nil
 	}
 	ticket := m.holders.Join(holder)
+	m.askSoon()
 	m.mu.Unlock()
-	m.askHolders()
 
 	select {
 	case err := <-ticket.Answered():
@@ -115,28 +116,48 @@ func (m *memoryLeases) signalAllReleased() {
 	}
 }
 
-// askEvery is how often holders are asked while somebody waits.
-const askEvery = time.Second
+// Of many who come at once, holders are asked once. Those that had nothing to give up are asked
+// again while somebody waits.
+const (
+	askAfter = 10 * time.Millisecond
+	askEvery = time.Second
+)
 
-// askHolders asks for what holders have above their shares and do not use, now and for as
-// long as somebody waits.
+// askSoon has askHolders called, and again from time to time for as long as somebody waits. mu is held.
+func (m *memoryLeases) askSoon() {
+	if !m.asking {
+		m.asking = true
+		time.AfterFunc(askAfter, m.askHolders)
+	}
+	if !m.repeating {
+		m.repeating = true
+		time.AfterFunc(askEvery, m.askAgain)
+	}
+}
+
+func (m *memoryLeases) askAgain() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.repeating = false
+	if m.holders.Waiting() > 0 {
+		m.holders.NewRound()
+		m.askSoon()
+	}
+}
+
+// askHolders asks for what holders have above their shares and do not use.
 func (m *memoryLeases) askHolders() {
 	m.mu.Lock()
+	m.asking = false
 	above := m.holders.Above()
-	if m.holders.Waiting() > 0 && !m.asking {
-		m.asking = true
-		time.AfterFunc(askEvery, func() {
-			m.mu.Lock()
-			m.asking = false
-			m.mu.Unlock()
-			m.askHolders()
-		})
-	}
 	m.mu.Unlock()
 	for holder, n := range above {
 		go holder.Ask(n, func(closing int, err error) {
 			m.mu.Lock()
 			m.holders.Answered(holder, closing)
+			if closing < n { // others may have what is lacking
+				m.askSoon()
+			}
 			m.mu.Unlock()
 			if err != nil {
 				slog.Error("a holder failed to close idle connections", "budget", m.name, "error", err)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sort"
 	"time"
-
-	"github.com/flightpool/flightpool/lease"
 )
 
 // updateLevel tells the fleet what this process would like, and finds out whether all
@@ -160,12 +158,11 @@ func (l *Leases) requestReclaim(now instant) {
 	r := &reclaimRequest{n: l.holders.InUse() - l.state.terms.level, inUse: l.holders.InUse(), unanswered: len(l.reclaims)}
 	if !l.state.isShort(now) || r.n <= 0 {
 		l.lastReclaim, l.keptConns = nil, 0
-		var above map[*lease.Holder]int
-		if l.work.blocked { // this process has all that it can get
-			above = l.holders.Above()
-		}
+		l.holders.NewRound()
 		l.mu.Unlock()
-		l.askHolders(above)
+		if l.work.blocked { // this process has all that it can get
+			l.askHolders()
+		}
 		return
 	}
 	l.lastReclaim = r
@@ -177,13 +174,19 @@ func (l *Leases) requestReclaim(now instant) {
 }
 
 // askHolders asks holders of this process for what they have above their shares.
-func (l *Leases) askHolders(above map[*lease.Holder]int) {
+func (l *Leases) askHolders() {
+	l.mu.Lock()
+	above := l.holders.Above()
+	l.mu.Unlock()
 	for holder, n := range above {
 		l.callbacks.Go(func() {
 			holder.Ask(n, func(closing int, err error) {
 				l.mu.Lock()
 				l.holders.Answered(holder, closing)
 				l.mu.Unlock()
+				if closing < n { // others may have what is lacking
+					l.askHolders()
+				}
 				if err != nil {
 					l.cfg.Logger.Error("a holder failed to close idle connections", "budget", l.cfg.Budget, "error", err)
 				}

@@ -22,11 +22,17 @@ type Shared[K comparable] struct {
 type part struct {
 	inUse   int
 	callers Queue
-	asked   int // by Above, until Answered; 0: not
-	kept    int // what it could not give up when it last answered; 0: it gave up all that it was asked for
+
+	asked   int // what Above has asked for, until Answered
+	early   int // connections released meanwhile, which may be of those
+	closing int // what it gives up, and has not released yet
+	kept    int // what it has said in this round that it cannot give up
 }
 
-func (p *part) wants() int { return p.inUse + p.callers.Len() }
+// has is what it keeps.
+func (p *part) has() int { return p.inUse - p.closing - p.asked }
+
+func (p *part) wants() int { return p.has() + p.callers.Len() }
 
 // Join adds a caller of a holder's.
 func (s *Shared[K]) Join(of K) *Ticket {
@@ -51,14 +57,14 @@ func (s *Shared[K]) Leave(of K, t *Ticket) bool {
 // Next takes out the caller who is served next, whose holder has one more then; nil: nobody
 // waits. The owner answers it once its mutex is free.
 func (s *Shared[K]) Next() *Ticket {
+	if s.waiting == 0 {
+		return nil
+	}
 	var next *part
 	for _, p := range s.parts {
 		if p.callers.Len() > 0 && (next == nil || p.inUse < next.inUse || p.inUse == next.inUse && p.callers.first().number < next.callers.first().number) {
 			next = p
 		}
-	}
-	if next == nil {
-		return nil
 	}
 	s.waiting--
 	s.inUse++
@@ -77,6 +83,11 @@ func (s *Shared[K]) Release(of K) {
 	p := s.parts[of]
 	s.inUse--
 	p.inUse--
+	if p.closing > 0 {
+		p.closing--
+	} else if p.asked > 0 {
+		p.early++
+	}
 	s.tidy(of, p)
 }
 
@@ -99,68 +110,81 @@ func (s *Shared[K]) Waiting() int { return s.waiting }
 func (s *Shared[K]) InUse() int { return s.inUse }
 
 // Above is, for each holder that has more than its share of what all have, how much it is to be
-// asked for because others wait for it. Holders that have not Answered since they were last in it
-// are left out.
+// asked for now because others wait for it: those that have most first, and no more in all than is
+// lacking and not coming. Until a holder has Answered it is not asked again.
 //
 // The share is the max-min share, and at least one. What its division leaves over stays with those
-// who have it, one with each. A holder that could not give up what it was last asked for is asked
-// again, and leaves less for the others to share meanwhile.
+// who have it, one with each. Who has said in this round what it cannot give up is asked for the
+// rest alone, and leaves less for the others to share.
 func (s *Shared[K]) Above() map[K]int {
 	if s.waiting == 0 {
 		return nil
 	}
-	above := map[K]int{}
-	for _, keep := range []bool{false, true} {
-		most, n := s.share(keep)
-		for of, p := range s.parts {
-			if n := min(p.inUse-most, n); n > above[of] && p.asked == 0 {
-				above[of] = n
-			}
-		}
+	all := make([]holder[K], 0, len(s.parts))
+	coming := 0
+	for of, p := range s.parts {
+		h := holder[K]{of: of, p: p, has: p.has(), wants: p.wants()}
+		h.keeps = min(p.kept, h.has)
+		coming += p.inUse - h.has
+		all = append(all, h)
 	}
-	for of, n := range above {
-		s.parts[of].asked = n
+	slices.SortFunc(all, func(a, b holder[K]) int { return cmp.Compare(b.has, a.has) })
+	most, need := share(all, s.inUse)
+	need -= coming
+	above := map[K]int{}
+	for _, h := range all {
+		if n := min(h.has-max(most, h.keeps), need); n > 0 && h.p.asked == 0 {
+			h.p.asked, above[h.of] = n, n
+			need -= n
+		}
 	}
 	return above
 }
 
-// share is the most that a holder is to have while others wait, and how much those have to give up who
-// have more. keep says that holders keep what they could not give up when they were last asked.
-func (s *Shared[K]) share(keep bool) (most, n int) {
+// holder is a part as Above looks at it.
+type holder[K comparable] struct {
+	of                K
+	p                 *part
+	has, wants, keeps int
+}
+
+// share is the most that a holder is to have of a total while others wait, and how much those have to
+// give up in all who have more.
+func share[K comparable](all []holder[K], total int) (most, n int) {
 	sum := func(level int) (sum int) {
-		for _, p := range s.parts {
-			sum += min(p.wants(), max(level, p.keeps(keep)))
+		for _, h := range all {
+			sum += min(h.wants, max(level, h.keeps))
 		}
 		return sum
 	}
-	share := sort.Search(s.inUse, func(level int) bool { return sum(level+1) > s.inUse })
+	level := sort.Search(total, func(level int) bool { return sum(level+1) > total })
 	lacking, surplus := 0, 0
-	for _, p := range s.parts {
-		lacking += max(0, min(p.wants(), share)-p.inUse)
-		surplus += max(0, p.inUse-max(share+1, p.keeps(keep)))
+	for _, h := range all {
+		lacking += max(0, min(h.wants, level)-h.has)
+		surplus += max(0, h.has-max(level+1, h.keeps))
 	}
 	if surplus >= lacking { // those who have one that is left over need not be asked
-		return share + 1, surplus
+		return level + 1, surplus
 	}
-	return share, lacking
-}
-
-func (p *part) keeps(keep bool) int {
-	if keep {
-		return min(p.kept, p.inUse)
-	}
-	return 0
+	return level, lacking
 }
 
 // Answered takes note of what a holder gives up of what it was asked for.
 func (s *Shared[K]) Answered(of K, closing int) {
 	p := s.parts[of]
-	p.kept = 0
-	if closing < p.asked {
-		p.kept = p.inUse - max(closing, 0) // or less, if some are gone already: the next answer tells
+	asked := p.asked
+	p.asked, p.closing, p.early = 0, p.closing+max(0, closing-p.early), 0
+	if closing < asked {
+		p.kept = p.has()
 	}
-	p.asked = 0
 	s.tidy(of, p)
+}
+
+// NewRound forgets what holders cannot give up.
+func (s *Shared[K]) NewRound() {
+	for _, p := range s.parts {
+		p.kept = 0
+	}
 }
 
 func (s *Shared[K]) part(of K) *part {

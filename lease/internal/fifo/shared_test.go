@@ -16,10 +16,14 @@ type world struct {
 	has    map[string]int
 	waits  map[string][]*Ticket
 	joins  map[*Ticket]int
+
+	r       *rand.Rand
+	closing map[string][]struct{} // given up and not released
+	gaveUp  int
 }
 
-func newWorld(t *testing.T, limit int) *world {
-	return &world{t: t, limit: limit, has: map[string]int{}, waits: map[string][]*Ticket{}, joins: map[*Ticket]int{}}
+func newWorld(t *testing.T, r *rand.Rand, limit int) *world {
+	return &world{t: t, r: r, limit: limit, closing: map[string][]struct{}{}, has: map[string]int{}, waits: map[string][]*Ticket{}, joins: map[*Ticket]int{}}
 }
 
 func (w *world) acquire(of string) {
@@ -38,6 +42,9 @@ func (w *world) acquire(of string) {
 func (w *world) release(of string) {
 	w.shared.Release(of)
 	w.has[of]--
+	if n := len(w.closing[of]); n > 0 { // of which it is taken to be
+		w.closing[of] = w.closing[of][:n-1]
+	}
 	next := ""
 	for other, tickets := range w.waits {
 		if len(tickets) > 0 && (next == "" || w.has[other] < w.has[next] ||
@@ -85,27 +92,56 @@ func (w *world) check() {
 	require.Equal(w.t, []int{inUse, waiting, known}, []int{w.shared.InUse(), w.shared.Waiting(), len(w.shared.parts)})
 }
 
-// settle does what is asked of holders, which have some busy and give up the others, each of which
-// they want back at once. Nobody who waits has less in the end than one that has something idle, but
-// for what a division leaves over.
-func (w *world) settle(busy map[string]int) {
-	gaveUp := 0
-	for round := range 2*w.limit + 10 {
+// ask asks holders, which have some busy, and give up the others: at once, or later. What they have given
+// up they want back.
+func (w *world) ask(busy map[string]int, beside bool) {
+	for again := true; again; {
+		again = false
 		above := w.shared.Above()
-		require.Empty(w.t, w.shared.Above(), "nobody is asked twice at a time")
+		require.Empty(w.t, w.shared.Above(), "nobody is asked twice at a time, and no others for the same")
+		going := 0
+		for of := range w.has {
+			going += len(w.closing[of]) + above[of]
+		}
+		require.True(w.t, len(above) == 0 || going <= w.shared.Waiting(), "no more close than callers lack")
+		if beside && len(above) > 0 && w.r.IntN(3) == 0 { // one comes before they have answered
+			w.acquire([]string{"a", "b", "c"}[w.r.IntN(3)])
+			for of, n := range w.shared.Above() {
+				require.NotContains(w.t, above, of, "one at a time")
+				above[of] = n
+			}
+		}
 		for of, n := range above {
-			require.Less(w.t, n, w.has[of], "each keeps one")
-			closing := max(0, min(n, w.has[of]-busy[of]))
-			for range closing {
-				require.Less(w.t, round, 2*w.limit+5, "connections go to and fro")
-				w.release(of)
+			require.Less(w.t, n, w.has[of]-len(w.closing[of]), "each keeps one")
+			closing := max(0, min(n, w.has[of]-len(w.closing[of])-busy[of]))
+			early := 0
+			for i := range closing {
+				w.gaveUp++
+				w.closing[of] = append(w.closing[of], struct{}{})
 				w.acquire(of)
-				gaveUp++
+				if w.r.IntN(2) == 0 && i == early {
+					early++
+					w.release(of)
+				}
 			}
 			w.shared.Answered(of, closing)
+			again = again || closing < n
 		}
 	}
-	require.LessOrEqual(w.t, gaveUp, 2*w.limit, "connections go to and fro")
+}
+
+// settle has all closed that holders give up. Nobody who waits has less in the end than one that has
+// something idle, but for what a division leaves over.
+func (w *world) settle(busy map[string]int) {
+	w.gaveUp = 0
+	for round := range 2*w.limit + 10 {
+		before := w.gaveUp
+		w.shared.NewRound()
+		w.ask(busy, false)
+		w.closeAll()
+		require.False(w.t, round > 2*w.limit+5 && w.gaveUp > before, "connections go to and fro")
+	}
+	require.LessOrEqual(w.t, w.gaveUp, 2*w.limit, "connections go to and fro")
 	for of, tickets := range w.waits {
 		for other, n := range w.has {
 			if len(tickets) > 0 && n > w.has[of]+1 && n > busy[other] {
@@ -115,14 +151,22 @@ func (w *world) settle(busy map[string]int) {
 	}
 }
 
+func (w *world) closeAll() {
+	for of := range w.closing {
+		for len(w.closing[of]) > 0 {
+			w.release(of)
+		}
+	}
+}
+
 func TestHoldersThatWaitHaveTheirShares(t *testing.T) {
-	for seed := range uint64(800) {
+	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		w, holders := newWorld(t, 1+r.IntN(9)), []string{"a", "b", "c", "d", "e"}[:1+r.IntN(5)]
+		w, holders := newWorld(t, r, 1+r.IntN(9)), []string{"a", "b", "c", "d", "e"}[:1+r.IntN(5)]
 		for range 3 {
 			for range 60 {
 				of := holders[r.IntN(len(holders))]
-				switch r.IntN(4) {
+				switch r.IntN(5) {
 				case 0, 1:
 					w.acquire(of)
 				case 2:
@@ -130,6 +174,8 @@ func TestHoldersThatWaitHaveTheirShares(t *testing.T) {
 						w.release(of)
 					}
 				case 3:
+					w.ask(nil, true)
+				case 4:
 					if n := len(w.waits[of]); n > 0 {
 						w.leave(of, r.IntN(n))
 					}
@@ -162,4 +208,21 @@ func TestHoldersThatWaitHaveTheirShares(t *testing.T) {
 		}
 		require.Empty(t, w.shared.parts, "nobody is kept")
 	}
+}
+
+// One newcomer costs one connection, of whoever has most.
+func TestAsManyAreAskedForAsAreLacking(t *testing.T) {
+	var s Shared[int]
+	for of := range 10 {
+		for range 2 + of/9 {
+			s.Take(of)
+		}
+	}
+	s.Join(10)
+	require.Equal(t, map[int]int{9: 1}, s.Above())
+	s.Join(10)
+	require.Empty(t, s.Above(), "it will have its share")
+	s.Answered(9, 0)
+	require.Len(t, s.Above(), 1, "another has what the one keeps")
+	require.Empty(t, s.Above())
 }
