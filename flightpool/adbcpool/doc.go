@@ -79,7 +79,9 @@
 // hands on no context: a statement runs on in the database when its context has ended, its connection is
 // given up at once, and closed when the driver returns. How many rows a change has affected, or an
 // ingestion stored, is the driver's word: DuckDB's tells 0. What rows have failed with while they
-// were read has no code of ADBC's, and no SQLSTATE. The Flight SQL driver is refused there: use Open.
+// were read has no code of ADBC's, and no SQLSTATE. Before an ingestion into a table that may be there
+// DuckDB's is asked for its columns, so that rows go to those of their names, and PostgreSQL's, which
+// sends the bytes of a value whatever its column: rows of other types are refused (FaultUsage). The Flight SQL driver is refused there: use Open.
 //
 // # ADBC's transactions
 //

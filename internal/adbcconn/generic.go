@@ -37,6 +37,7 @@ type GenericConfig struct {
 type GenericConn struct {
 	cfg         GenericConfig
 	cn          adbc.Connection
+	driverName  string          // as the driver has it; empty: it does not say
 	isFlightSQL bool            // it is a Flight SQL driver, with that one's defects
 	maxMessage  int             // that this one sends
 	life        context.Context //nolint:containedctx // the connection's: its end cuts the calls under way

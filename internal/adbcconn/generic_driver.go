@@ -7,38 +7,35 @@ import (
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
-	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
-// learnDriver finds out whether the driver is one of Flight SQL, and what it sends. The caller holds driverLock.
+// learnDriver finds out what the driver is: one of Flight SQL, and what it sends, or another. The caller holds driverLock.
 func (c *GenericConn) learnDriver(ctx context.Context, db adbc.Database) (err error) {
-	if c.isFlightSQL, err = isFlightSQL(ctx, c.cn); c.isFlightSQL {
-		c.maxMessage = maxMessageOf(db)
+	if c.driverName, err = driverName(ctx, c.cn); strings.Contains(c.driverName, "Flight SQL") {
+		c.isFlightSQL, c.maxMessage = true, maxMessageOf(db)
 	}
 	return err
 }
 
-// isFlightSQL asks the driver for its name. Drivers answer that themselves. One
-// that has no GetInfo is another; any other error leaves it open what the driver
+// driverName asks the driver for its name. Drivers answer that themselves. One
+// that has no GetInfo has none; any other error leaves it open what the driver
 // is, and what it would need is not guessed.
-func isFlightSQL(ctx context.Context, cn adbc.Connection) (bool, error) {
+func driverName(ctx context.Context, cn adbc.Connection) (name string, err error) {
 	info, err := cn.GetInfo(ctx, []adbc.InfoCode{adbc.InfoDriverName})
 	if e, ok := adbcError(err); ok && e.Code == adbc.StatusNotImplemented {
-		return false, nil
+		return "", nil
 	}
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	defer info.Release()
 	for {
 		if more, err := hasNext(ctx, info); !more {
-			return false, err
+			return name, err
 		}
-		value, ok := info.RecordBatch().Column(1).(*array.DenseUnion)
-		for i := 0; ok && i < value.Len(); i++ {
-			if strings.Contains(value.ValueStr(i), "Flight SQL") {
-				return true, nil
-			}
+		value := info.RecordBatch().Column(1) // a union, of either mode
+		for i := range value.Len() {
+			name += strings.Clone(value.ValueStr(i)) // the memory is the driver's
 		}
 	}
 }

@@ -53,11 +53,15 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 		return 0, t.usageError(fmt.Errorf("rows: %w", err))
 	}
 	var cut atomic.Bool
+	var misplaced *misplacedError
 	n, err := runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
 		contained := &containedRows{RecordReader: rows}
 		defer contained.resume() // behind the driver
 		n, err := c.load(ctx, contained, opts, call)
 		contained.end()
+		if errors.As(err, &misplaced) {
+			return 0, nil
+		}
 		if contained.err != nil {
 			cut.Store(c.isFlightSQL && contained.batch != nil)
 		}
@@ -66,6 +70,11 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 		}
 		return n, err
 	}, nil)
+	if misplaced != nil {
+		e := c.newError(t.op, backend.StageArgument, backend.FaultUsage, misplaced)
+		e.Unsent = true
+		return 0, e
+	}
 	var e *backend.Error
 	if errors.As(err, &e) && cut.Load() {
 		e.Running = true
@@ -80,7 +89,13 @@ func (c *GenericConn) load(ctx context.Context, contained *containedRows, opts b
 		return 0, err
 	}
 	defer func() { _ = stmt.Close() }()
-	var rows array.RecordReader = contained
+	rows, err := c.fitToTable(ctx, contained, &opts)
+	if err != nil {
+		return 0, err
+	}
+	if fitted, is := rows.(*ordered); is {
+		defer fitted.releaseBatch() // behind the driver
+	}
 	parts := &splitReader{}
 	if c.isFlightSQL {
 		parts = newSplitReader(rows, min(flightconn.DefaultRequestLimit, c.maxMessage), call.Op)

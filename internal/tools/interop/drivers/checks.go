@@ -18,6 +18,7 @@ func checks() []check {
 		{name: "a transaction is committed, another rolled back", run: transactions},
 		{name: "a statement that is refused ends neither its transaction's session nor the connection", run: refused},
 		{name: "rows are ingested", run: ingested},
+		{name: "rows go to the columns of their names, and are stored as what they are or not at all", run: ingestedByName},
 		{name: "a reader of rows that fails: nothing is stored, and the caller hears why", run: readerFails},
 		{name: "a reader of rows that panics: the caller recovers, and nothing is stored or locked", run: readerPanics, costs: 1},
 		{name: "patterns of the catalogue", run: patterns},

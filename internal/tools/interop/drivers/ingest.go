@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -102,4 +103,44 @@ func breaks(ctx context.Context, pool *flightpool.FlightSQLPool, name string, en
 		return fmt.Errorf("a change behind it: %w", err)
 	}
 	return holds(ctx, pool, name, 7)
+}
+
+// ingestedByName loads rows whose columns stand in another order than those of the table, and rows of other types.
+func ingestedByName(ctx context.Context, _ *database, pool *flightpool.FlightSQLPool) (string, error) {
+	if _, err := pool.Update(ctx, "CREATE TABLE named (a BIGINT, b BIGINT, c DOUBLE PRECISION)"); err != nil {
+		return "", err
+	}
+	type row struct {
+		B int64   `db:"b"`
+		C float64 `db:"c"`
+		A int64   `db:"a"`
+	}
+	type other struct {
+		A float64 `db:"a"`
+		B int64   `db:"b"`
+		C int64   `db:"c"`
+	}
+	opts := flightpool.IngestOptions{Mode: flightpool.IngestAppend}
+	if _, err := flightpool.IngestRows(ctx, pool, "named", slices.Values([]row{{A: 1, B: 2, C: 0.5}}), opts); err != nil {
+		return "", err
+	}
+	want := []string{"1 2 0.5"}
+	_, refused := flightpool.IngestRows(ctx, pool, "named", slices.Values([]other{{A: 3, B: 4, C: 5}}), opts)
+	if refused == nil {
+		want = append(want, "3 4 5")
+	}
+	type stored struct {
+		A int64   `db:"a"`
+		B int64   `db:"b"`
+		C float64 `db:"c"`
+	}
+	rows, err := flightpool.CollectRows[stored](pool.Query(ctx, "SELECT a, b, c FROM named ORDER BY a"))
+	if err != nil {
+		return "", err
+	}
+	got := make([]string, len(rows))
+	for i, r := range rows {
+		got[i] = fmt.Sprint(r.A, r.B, r.C)
+	}
+	return fmt.Sprint(refused), equal("named", got, want)
 }
