@@ -78,10 +78,10 @@
 // They are used by ADBC's driver manager (go/adbc/drivermgr), of which New takes a database. It
 // hands on no context: a statement runs on in the database when its context has ended, its connection is
 // given up at once, and closed when the driver returns. How many rows a change has affected, or an
-// ingestion stored, is the driver's word: DuckDB's tells 0. What rows have failed with while they
-// were read has no code of ADBC's, and no SQLSTATE. Before an ingestion into a table that may be there
-// DuckDB's is asked for its columns, so that rows go to those of their names, and PostgreSQL's, which
-// sends the bytes of a value whatever its column: rows of other types are refused (FaultUsage). The Flight SQL driver is refused there: use Open.
+// ingestion stored, is the driver's word: DuckDB's tells 0 of a change. What rows have failed with while they
+// were read has no code of ADBC's, and no SQLSTATE. DuckDB's loads rows into a temporary table, from which
+// a statement stores them by the names of their columns. PostgreSQL's sends the bytes of a value whatever its
+// column: rows of other types than a table that is there has are refused (FaultUsage). The Flight SQL driver is refused there: use Open.
 //
 // # ADBC's transactions
 //

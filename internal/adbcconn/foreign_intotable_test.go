@@ -2,6 +2,9 @@ package adbcconn
 
 import (
 	"context"
+	"errors"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,14 +17,17 @@ import (
 	"github.com/flightpool/flightpool/backend"
 )
 
-// copying is a driver with a name that has one table, and takes what it is sent for its columns one after the other.
+// copying is a driver with a name that tells the columns of a table, and loads what it is sent.
 type copying struct {
 	adbc.Database
 	name    string
 	columns [][2]string // their names and types
 	refuses bool        // to be asked for them
+	loses   bool        // a row that it loads
+	fails   string      // a statement that begins so is refused
 
 	asked, options []string
+	ran            []string
 	loaded         []string
 }
 
@@ -60,18 +66,21 @@ func (s *copyingStatement) BindStream(_ context.Context, rows array.RecordReader
 }
 
 func (s *copyingStatement) ExecuteUpdate(context.Context) (n int64, err error) {
+	if s.rows == nil {
+		s.driver.ran = append(s.driver.ran, s.sql)
+		if s.driver.fails != "" && strings.HasPrefix(s.sql, s.driver.fails) {
+			return 0, adbc.Error{Code: adbc.StatusInvalidArgument, Msg: "Constraint Error"}
+		}
+		return -1, nil
+	}
+	s.driver.ran = append(s.driver.ran, "load")
 	for s.rows.Next() {
 		batch := s.rows.RecordBatch()
 		for i := range int(batch.NumRows()) {
-			row := ""
-			for at, column := range batch.Columns() {
-				row += s.driver.columns[at][0] + "=" + column.ValueStr(i) + " "
-			}
-			s.driver.loaded = append(s.driver.loaded, strings.TrimSpace(row))
-			n++
+			s.driver.loaded = append(s.driver.loaded, batch.Column(0).ValueStr(i))
 		}
 	}
-	return n, s.rows.Err()
+	return 0, nil // whatever the rows have failed with
 }
 
 func (s *copyingStatement) ExecuteQuery(context.Context) (array.RecordReader, int64, error) {
@@ -81,8 +90,12 @@ func (s *copyingStatement) ExecuteQuery(context.Context) (array.RecordReader, in
 		defer batch.Release()
 		reader, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
 		return reader, 1, err
-	case strings.Contains(s.sql, "current_schema"):
-		return textReader([][2]string{{"lake", "mine"}}), 1, nil
+	case strings.Contains(s.sql, "count(*)"):
+		n := len(s.driver.loaded)
+		if s.driver.loses {
+			n--
+		}
+		return textReader([][2]string{{strconv.Itoa(n), ""}}), 1, nil
 	case s.driver.refuses:
 		return nil, 0, adbc.Error{Code: adbc.StatusInvalidArgument, Msg: "no such function", SqlState: [5]byte{'4', '2', '8', '8', '3'}}
 	}
@@ -124,34 +137,61 @@ func load(t *testing.T, d *copying, rows array.RecordReader, opts backend.Ingest
 	defer func() { require.NoError(t, c.Close()) }()
 	opts.Table = "it's"
 	_, err = c.Ingest(t.Context(), rows, opts, backend.Call{})
+	for i, sql := range d.ran {
+		d.ran[i] = regexp.MustCompile("flightpool_[A-Z0-9]+").ReplaceAllString(sql, "T")
+	}
 	return err
 }
 
-// DuckDB's driver appends columns one after the other, to a table of main.
-func TestRowsGoToTheColumnsOfTheirNames(t *testing.T) {
-	a, b := arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int64}, arrow.Field{Name: "B", Type: arrow.BinaryTypes.String}
-	table := [][2]string{{"b", ""}, {"a", ""}}
-	d := &copying{name: "ADBC DuckDB Driver", columns: table}
-	require.NoError(t, load(t, d, rowOf(t, a, b), backend.IngestOptions{Mode: backend.IngestAppend}))
-	require.Equal(t, []string{"b=2 a=1"}, d.loaded)
-	require.Subset(t, d.options, []string{"target_catalog=lake", "target_db_schema=mine"})
-	require.Contains(t, d.asked[0], "'it''s' AND database_name = 'lake' AND schema_name = 'mine'")
-
-	for name, rows := range map[string]array.RecordReader{"one less": rowOf(t, b), "another": rowOf(t, a, arrow.Field{Name: "c", Type: b.Type}), "twice": rowOf(t, a, a), "more": rowOf(t, a, b, arrow.Field{Name: "c", Type: b.Type})} {
-		d := &copying{name: "ADBC DuckDB Driver", columns: table}
-		err := load(t, d, rows, backend.IngestOptions{})
-		require.ErrorContains(t, err, "[b a]", name)
-		require.Equal(t, []any{backend.FaultUsage, true}, []any{failure(t, err).Fault, failure(t, err).Unsent}, name)
-		require.Empty(t, d.loaded, name)
+// DuckDB's driver appends columns one after the other, whatever their names, to a table of main; tells rows as stored that DuckDB
+// refuses, and stores those before which the reader has failed.
+func TestDuckDBHasAllRowsInTheColumnsOfTheirNamesOrNone(t *testing.T) {
+	a := arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int64}
+	there := [][2]string{{"it's", ""}}
+	for name, c := range map[string]struct {
+		opts  backend.IngestOptions
+		there [][2]string
+		want  string
+	}{
+		"append":            {backend.IngestOptions{Mode: backend.IngestAppend}, nil, `INSERT INTO "it's" BY NAME FROM temp."T"`},
+		"there":             {backend.IngestOptions{}, there, `INSERT INTO "it's" BY NAME FROM temp."T"`},
+		"not there":         {backend.IngestOptions{}, nil, `CREATE TABLE "it's" AS FROM temp."T"`},
+		"create":            {backend.IngestOptions{Mode: backend.IngestCreate, Catalog: "c", Schema: "s"}, nil, `CREATE TABLE "c"."s"."it's" AS FROM temp."T"`},
+		"replace":           {backend.IngestOptions{Mode: backend.IngestReplace, Schema: "s"}, nil, `CREATE OR REPLACE TABLE "s"."it's" AS FROM temp."T"`},
+		"temporary":         {backend.IngestOptions{Temporary: true}, nil, `CREATE TEMP TABLE temp."it's" AS FROM temp."T"`},
+		"another temporary": {backend.IngestOptions{Temporary: true, Mode: backend.IngestReplace}, nil, `CREATE OR REPLACE TEMP TABLE temp."it's" AS FROM temp."T"`},
+		"temporary, there":  {backend.IngestOptions{Temporary: true}, there, `INSERT INTO temp."it's" BY NAME FROM temp."T"`},
+	} {
+		d := &copying{name: "ADBC DuckDB Driver", columns: c.there}
+		require.NoError(t, load(t, d, rowOf(t, a), c.opts), name)
+		require.Equal(t, []string{"load", c.want, `DROP TABLE IF EXISTS temp."T"`}, d.ran, name)
+		require.Equal(t, []string{"temporary=true", "mode=adbc.ingest.mode.create"}, []string{d.options[2], d.options[1]}, name)
 	}
+	place := func(opts backend.IngestOptions) string {
+		d := &copying{name: "ADBC DuckDB Driver"}
+		require.NoError(t, load(t, d, rowOf(t, a), opts))
+		_, condition, _ := strings.Cut(d.asked[0], "lower('it''s') AND ")
+		return condition
+	}
+	require.Equal(t, "temporary", place(backend.IngestOptions{Temporary: true}))
+	require.Equal(t, "lower(database_name) = lower(current_database()) AND lower(schema_name) = lower(current_schema())", place(backend.IngestOptions{}))
+	require.Equal(t, "lower(database_name) = lower('c') AND lower(schema_name) = lower('main')", place(backend.IngestOptions{Catalog: "c"}))
+	require.Equal(t, "lower(database_name) = lower(current_database()) AND lower(schema_name) = lower('s')", place(backend.IngestOptions{Schema: "s"}))
 
-	d = &copying{name: "ADBC DuckDB Driver", columns: table} // a table that is made has the rows' order
-	require.NoError(t, load(t, d, rowOf(t, b, a), backend.IngestOptions{Mode: backend.IngestReplace, Catalog: "other", Schema: "s"}))
-	require.Subset(t, d.options, []string{"target_catalog=other", "target_db_schema=s"})
-	require.Empty(t, d.asked)
-	d = &copying{name: "ADBC SQLite Driver", columns: table} // which names them
-	require.NoError(t, load(t, d, rowOf(t, b), backend.IngestOptions{Mode: backend.IngestAppend}))
-	require.Empty(t, d.asked)
+	for name, c := range map[string]struct {
+		driver copying
+		rows   array.RecordReader
+		want   []string
+	}{
+		"the table refuses them": {copying{fails: "INSERT"}, rowOf(t, a), []string{"load", `INSERT INTO "it's" BY NAME FROM temp."T"`, `DROP TABLE IF EXISTS temp."T"`}},
+		"the driver loses one":   {copying{loses: true}, rowOf(t, a), []string{"load", `DROP TABLE IF EXISTS temp."T"`}},
+		"their reader fails":     {copying{}, failing{rowOf(t, a), errors.New("the reader's")}, []string{"load", `DROP TABLE IF EXISTS temp."T"`}},
+		"temp stays":             {copying{fails: "DROP"}, rowOf(t, a), []string{"load", `INSERT INTO "it's" BY NAME FROM temp."T"`, `DROP TABLE IF EXISTS temp."T"`}},
+	} {
+		c.driver.name = "ADBC DuckDB Driver"
+		require.Error(t, load(t, &c.driver, c.rows, backend.IngestOptions{Mode: backend.IngestAppend}), name)
+		require.Equal(t, c.want, c.driver.ran, name)
+	}
 }
 
 // PostgreSQL's driver sends the bytes of a value, whatever the column's type.

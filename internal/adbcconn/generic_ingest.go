@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -84,18 +85,23 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 
 // load has the driver load rows, which have failed where it is not sent all of them. The caller holds driverLock.
 func (c *GenericConn) load(ctx context.Context, contained *containedRows, opts backend.IngestOptions, call backend.Call) (int64, error) {
+	if strings.Contains(c.driverName, "DuckDB") {
+		return c.loadByWayOfTemp(ctx, contained, opts, call)
+	}
+	if err := c.fitsTable(ctx, contained.Schema(), opts); err != nil {
+		return 0, err
+	}
+	return c.loadDirectly(ctx, contained, opts, call)
+}
+
+// loadDirectly has the driver load rows by itself.
+func (c *GenericConn) loadDirectly(ctx context.Context, contained *containedRows, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	stmt, err := c.cn.NewStatement()
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = stmt.Close() }()
-	rows, err := c.fitToTable(ctx, contained, &opts)
-	if err != nil {
-		return 0, err
-	}
-	if fitted, is := rows.(*ordered); is {
-		defer fitted.releaseBatch() // behind the driver
-	}
+	var rows array.RecordReader = contained
 	parts := &splitReader{}
 	if c.isFlightSQL {
 		parts = newSplitReader(rows, min(flightconn.DefaultRequestLimit, c.maxMessage), call.Op)
@@ -127,6 +133,7 @@ type containedRows struct {
 	lock  sync.Mutex // is held while the reader is asked
 	ended bool
 	batch arrow.RecordBatch
+	rows  int64 // in all batches so far
 	err   error
 	broke *callback.Call[bool] // or nil
 }
@@ -143,6 +150,7 @@ func (r *containedRows) Next() bool {
 	next := callback.Go(func() (more bool, err error) {
 		if more = r.RecordReader.Next(); more {
 			r.batch = r.RecordReader.RecordBatch()
+			r.rows += r.batch.NumRows()
 		} else {
 			r.err = r.RecordReader.Err()
 		}

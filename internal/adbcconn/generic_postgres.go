@@ -1,0 +1,120 @@
+package adbcconn
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/flightpool/flightpool/backend"
+)
+
+// misplacedError says that rows cannot be loaded into a table.
+type misplacedError struct{ text string }
+
+func (e *misplacedError) Error() string { return e.text }
+
+// fitsTable refuses rows, by a *misplacedError, that PostgreSQL's driver would store as something else in a table that is there: it sends each
+// value as what it is in the rows, of which the server sees the bytes alone: of an integer for a column of doubles, both of eight bytes, the
+// bits. The caller holds driverLock.
+func (c *GenericConn) fitsTable(ctx context.Context, rows *arrow.Schema, opts backend.IngestOptions) error {
+	if !strings.Contains(c.driverName, "PostgreSQL") || opts.Mode != backend.IngestCreateAppend && opts.Mode != backend.IngestAppend {
+		return nil
+	}
+	name := tableName{table: opts.Table}
+	switch {
+	case opts.Temporary:
+		name.schema = &temporarySchema
+	case opts.Schema != "":
+		name.schema = &opts.Schema
+	}
+	table, err := c.textRows(ctx, "SELECT a.attname::text, coalesce(b.typname, t.typname)::text FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "+
+		"LEFT JOIN pg_type b ON b.oid = t.typbasetype AND t.typtype = 'd' WHERE a.attrelid = to_regclass("+literal(name.quoted())+") AND a.attnum > 0 AND NOT a.attisdropped")
+	if e, ok := adbcError(err); ok && faultOf(e) == backend.FaultStatement { // of what else speaks PostgreSQL's protocol
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return checkTypes(table, rows)
+}
+
+var temporarySchema = "pg_temp"
+
+func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+
+// textRows are the rows of a query of two columns of texts. The caller holds driverLock.
+func (c *GenericConn) textRows(ctx context.Context, sql string) (rows [][2]string, err error) {
+	stmt, err := c.cn.NewStatement()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stmt.Close() }()
+	if err := stmt.SetSqlQuery(sql); err != nil {
+		return nil, err
+	}
+	reader, _, err := stmt.ExecuteQuery(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Release()
+	for {
+		if more, err := hasNext(ctx, reader); !more {
+			return rows, err
+		}
+		batch := reader.RecordBatch()
+		for i := range int(batch.NumRows()) {
+			rows = append(rows, [2]string{strings.Clone(batch.Column(0).ValueStr(i)), strings.Clone(batch.Column(1).ValueStr(i))})
+		}
+	}
+}
+
+// checkTypes refuses rows of which PostgreSQL would take the bytes of a value for another.
+func checkTypes(table [][2]string, rows *arrow.Schema) error {
+	for _, field := range rows.Fields() {
+		takes := strings.Fields(copiedAs(field.Type))
+		for _, column := range table {
+			if name, is := column[0], column[1]; name == field.Name && len(takes) > 0 && slices.Contains(copied, is) && !slices.Contains(takes, is) {
+				return &misplacedError{fmt.Sprintf("the rows have %v in column %q, which PostgreSQL's driver sends as %s, and the table has %s: the server would take the bytes of one for the other",
+					field.Type, name, takes[0], is)}
+			}
+		}
+	}
+	return nil
+}
+
+// copied are PostgreSQL's types that have no bytes to tell them from others.
+var copied = strings.Fields("bool char int2 int4 int8 oid float4 float8 numeric money date time timetz timestamp timestamptz interval uuid text varchar bpchar name json xml bytea")
+
+const pgTexts = "text varchar bpchar name json xml bytea"
+
+// copiedAs are those of copied that a column may have where the driver sends values of a type, the one it is first; empty: all.
+func copiedAs(t arrow.DataType) string {
+	switch t := t.(type) {
+	case *arrow.DictionaryType:
+		return copiedAs(t.ValueType)
+	case arrow.ExtensionType:
+		return copiedAs(t.StorageType())
+	case *arrow.FixedSizeBinaryType:
+		if t.ByteWidth == 16 {
+			return "bytea uuid " + pgTexts
+		}
+		return "bytea " + pgTexts
+	}
+	return copiedTypes[t.ID()]
+}
+
+var copiedTypes = map[arrow.Type]string{
+	arrow.BOOL: "bool",
+	arrow.INT8: "int2 numeric", arrow.UINT8: "int2 numeric", arrow.INT16: "int2 numeric",
+	arrow.UINT16: "int4 oid numeric", arrow.INT32: "int4 oid numeric",
+	arrow.UINT32: "int8 numeric", arrow.INT64: "int8 numeric", arrow.UINT64: "int8 numeric",
+	arrow.FLOAT16: "float4", arrow.FLOAT32: "float4", arrow.FLOAT64: "float8",
+	arrow.DECIMAL32: "numeric", arrow.DECIMAL64: "numeric", arrow.DECIMAL128: "numeric", arrow.DECIMAL256: "numeric",
+	arrow.DATE32: "date", arrow.DATE64: "date", arrow.TIME32: "time", arrow.TIME64: "time", arrow.TIMESTAMP: "timestamp timestamptz",
+	arrow.DURATION: "interval", arrow.INTERVAL_MONTHS: "interval", arrow.INTERVAL_DAY_TIME: "interval", arrow.INTERVAL_MONTH_DAY_NANO: "interval",
+	arrow.STRING: pgTexts, arrow.LARGE_STRING: pgTexts, arrow.STRING_VIEW: pgTexts,
+	arrow.BINARY: "bytea uuid " + pgTexts, arrow.LARGE_BINARY: "bytea uuid " + pgTexts, arrow.BINARY_VIEW: "bytea uuid " + pgTexts,
+}
