@@ -683,7 +683,7 @@ func (w *world) close(s step, a *actor) {
 	}
 	w.age(a)
 	err := w.call(s, func(context.Context) error { return a.handle.Close() })
-	if t != nil && t.ended == never && w.replacedBeside(err) {
+	if t != nil && t.ended == never && err != nil && w.mayReplaceBeside() { // another session has rolled back what is none of its
 		t.ended = either
 	}
 	w.strayed = w.strayed || w.program.backend == "new" && errors.Is(err, flightpool.ErrSessionLost)
@@ -760,12 +760,17 @@ func (w *world) endOfNothing(s step, end func(context.Context) error) {
 	}
 }
 
-// replacedBeside reports whether a session may have been replaced between its proof and
-// the statement behind it, by a step that was carried out beside that: a server that
-// accepts unknown transactions has stored the statement then. A panic is told in place of that.
-func (w *world) replacedBeside(err error) bool {
+// mayReplaceBeside reports whether a session may be replaced between its proof and
+// the statement behind it, by a step that is carried out beside that: a server that
+// accepts unknown transactions stores the statement then.
+func (w *world) mayReplaceBeside() bool {
 	beside := w.parallel || w.program.prepare == "begun" // connections that are opened end a transaction
-	return beside && w.evicts && losesUnseen(w.profile) && (errors.Is(err, flightpool.ErrSessionLost) || errors.Is(err, errPanicked))
+	return beside && w.evicts && losesUnseen(w.profile)
+}
+
+// replacedBeside reports whether an error may tell of that. A panic is told in place of it.
+func (w *world) replacedBeside(err error) bool {
+	return w.mayReplaceBeside() && (errors.Is(err, flightpool.ErrSessionLost) || errors.Is(err, errPanicked))
 }
 
 // clash changes the one row that others change too, so that the commit of one
