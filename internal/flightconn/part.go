@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,22 +34,22 @@ var errAllocatorExited = errors.New("the allocator has panicked or ended its gor
 
 // read fetches the endpoint into p.batches.
 //
-// INVARIANT: without p.err the endpoint was read to its end.
+// INVARIANT: without p.err the endpoint was read to its end, and all of its batches wait or were taken: what
+// has come whole is read to its end behind the end of ctx, too, and dropped then.
 func (p *part) read(ctx context.Context, m *mergedSource, takeEndpoint func() (*FlightEndpoint, error)) {
 	opened, err := false, errAllocatorExited
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			err = fmt.Errorf("%w: %v", errAllocatorExited, panicked)
 		}
-		if err != nil {
-			p.err = err
-		}
+		left := ctx.Err()
+		p.err = cmp.Or(err, left)
 		if !opened {
 			p.markOpened()
 		}
 		m.budget.partEnded(&p.usage)
 		close(p.batches)
-		if ctx.Err() != nil {
+		if left != nil {
 			p.drain()
 		}
 	}()
