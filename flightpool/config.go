@@ -119,8 +119,9 @@ type Config struct {
 	// server's. They must return when that context has ended: the caller of the RPC waits
 	// for them. To compress requests and answers, import
 	// google.golang.org/grpc/encoding/gzip and pass
-	// grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)); what the server
-	// compresses, and LZ4 and ZSTD inside Arrow batches, is read without it.
+	// grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)). What a server compresses
+	// unasked is an error without any options. LZ4 and ZSTD inside Arrow batches are
+	// read without.
 	DialOptions []grpc.DialOption
 	Allocator   memory.Allocator // for Arrow buffers (memory.DefaultAllocator)
 

@@ -127,6 +127,25 @@ func TestCompressedAnswersAreReadWhicheverWayTheyAreCompressed(t *testing.T) {
 	}
 }
 
+// A server may compress whatever it sends, asked or not. Only gRPC's own client reads that, and only where the program has what it
+// is compressed by.
+func TestWhoReadsWhatAServerCompressesUnasked(t *testing.T) {
+	for client, options := range map[string][]grpc.DialOption{"ours": nil, "gRPC's": {grpc.WithUserAgent("gRPC's")}} {
+		f := &fake{info: infoOf(answer(int64Schema, "0"))}
+		f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error { return sendBatches(s, 2) }
+		inBubble(t, f, func(b *bubble) {
+			b.net.serve(b, here, f, grpc.RPCCompressor(grpc.NewGZIPCompressor())) //nolint:staticcheck // whatever its clients take
+			s, err := b.open().Query(b.Context(), "q", backend.Call{})
+			if options == nil {
+				require.ErrorContains(b, err, "DialOptions", "what reads it is named")
+				return
+			}
+			require.NoError(b, err, client)
+			require.Equal(b, upTo(2), values(b, s), client)
+		}, func(cfg *Config) { cfg.DialOptions = options })
+	}
+}
+
 // A server passes on what its own callers' connections take, which is nothing to ours: it reads no message that is
 // compressed as a whole.
 func TestWhatOthersConnectionsTakeIsNotPassedOn(t *testing.T) {

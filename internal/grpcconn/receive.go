@@ -64,7 +64,7 @@ func (s *Stream) startMessage() error {
 	size := int(binary.BigEndian.Uint32(s.prefix[1:]))
 	switch {
 	case s.prefix[0] != 0:
-		return internalStatus("the server has sent a compressed message, which nobody has asked for")
+		return internalStatus("the server has sent a compressed message, which nobody has asked for: with Config.DialOptions gRPC's own client reads those")
 	case size > s.conn.cfg.MaxMessage:
 		return status.Errorf(codes.ResourceExhausted, "received message larger than max: %d bytes, and the limit is %d", size, s.conn.cfg.MaxMessage)
 	}
