@@ -189,23 +189,6 @@ func (c *Conn) Query(ctx context.Context, sql string, sc backend.Call) (backend.
 	return k.query(stmt, func() { _ = stmt.Close() })
 }
 
-// statement makes a statement of the driver's for sql, unless servers would refuse that for its size. No RPC is made.
-func (k *call) statement(sql string) (adbc.Statement, error) {
-	if limit := k.external.RequestLimit(); len(sql) > limit {
-		return nil, k.external.Usage(fmt.Errorf("the statement is %d bytes, above the limit of %d for one message", len(sql), limit))
-	}
-	stmt, err := k.conn.cn.NewStatement()
-	if err == nil {
-		if err = stmt.SetSqlQuery(sql); err != nil {
-			_ = stmt.Close()
-		}
-	}
-	if err != nil {
-		return nil, k.external.Usage(WithCause(err, nil))
-	}
-	return stmt, nil
-}
-
 // query executes stmt and opens its result. done is called when the driver is
 // through with the statement. It ends the call unless it returns a stream,
 // which does so then.

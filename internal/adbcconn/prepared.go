@@ -3,7 +3,10 @@ package adbcconn
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
@@ -223,3 +226,25 @@ func (p *prepared) Close(ctx context.Context) error {
 	}
 	return nil
 }
+
+// statement makes a statement of the driver's for sql, unless servers would refuse that for its size, or it cannot be sent. No RPC is made.
+func (k *call) statement(sql string) (adbc.Statement, error) {
+	if limit := k.external.RequestLimit(); len(sql) > limit {
+		return nil, k.external.Usage(fmt.Errorf("the statement is %d bytes, above the limit of %d for one message", len(sql), limit))
+	}
+	if !utf8.ValidString(sql) {
+		return nil, k.external.Usage(errNotUTF8)
+	}
+	stmt, err := k.conn.cn.NewStatement()
+	if err == nil {
+		if err = stmt.SetSqlQuery(sql); err != nil {
+			_ = stmt.Close()
+		}
+	}
+	if err != nil {
+		return nil, k.external.Usage(WithCause(err, nil))
+	}
+	return stmt, nil
+}
+
+var errNotUTF8 = errors.New("the statement cannot be sent: it is not UTF-8")

@@ -48,7 +48,7 @@ func doAction(ctx context.Context, client pb.FlightServiceClient, name string, b
 // message, whose fields are zero; a body that does not decode is a malformed
 // reply.
 func (c *Conn) rawAction(ctx context.Context, client pb.FlightServiceClient, name string, req, reply proto.Message) error {
-	body, err := proto.Marshal(req)
+	body, err := encode(nil, req)
 	if err != nil {
 		return err
 	}
@@ -92,4 +92,13 @@ func (c *Conn) sqlAction(ctx context.Context, client pb.FlightServiceClient, nam
 		return malformed("%s: %w", name, err)
 	}
 	return nil
+}
+
+// encode appends m to b. What fails is a text that is not UTF-8, the caller's then.
+func encode(b []byte, m proto.Message) ([]byte, error) {
+	b, err := proto.MarshalOptions{}.MarshalAppend(b, m)
+	if err != nil {
+		return nil, &unencodableError{err}
+	}
+	return b, nil
 }

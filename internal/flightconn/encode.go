@@ -23,6 +23,13 @@ func (e *tooLargeError) Error() string {
 	return fmt.Sprintf("%s is %d bytes when encoded, above the limit of %d for one message", e.what, e.size, e.limit)
 }
 
+// unencodableError says that something cannot be sent in any message. Where nothing of the call was sent
+// before, it is the caller's fault (wrapError).
+type unencodableError struct{ err error }
+
+func (e *unencodableError) Error() string { return "it cannot be sent: " + e.err.Error() }
+func (e *unencodableError) Unwrap() error { return e.err }
+
 // encoder turns batches of one schema into FlightData of at most limit bytes.
 // It sends nothing, so that what is too large is found before anything leaves.
 //

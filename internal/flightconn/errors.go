@@ -32,9 +32,10 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 	e.Running = r.sends.statementRunning()
 
 	var large *tooLargeError
+	var unencodable *unencodableError
 	var located *locationError
 	switch {
-	case errors.As(err, &large) && e.Unsent:
+	case e.Unsent && (errors.As(err, &large) || errors.As(err, &unencodable)):
 		e.Stage, e.Fault = backend.StageArgument, backend.FaultUsage
 		return e
 	case errors.Is(err, backend.ErrSessionReplaced):

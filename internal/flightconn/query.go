@@ -156,7 +156,7 @@ func packAny(m proto.Message) ([]byte, error) {
 	}
 	b = protowire.AppendTag(b, fieldAnyValue, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(size))
-	return proto.MarshalOptions{}.MarshalAppend(b, m)
+	return encode(b, m)
 }
 
 // txID is the transaction of the call as a command names it. The field is kept
