@@ -37,7 +37,8 @@
 // connection are given back in quarters; that of the connection as soon as data has come, so
 // that a stream that nobody reads holds up no other. What is made of messages may be larger than they
 // are on the wire: a message of no use but to fill the memory, with a body of one byte, takes 430 bytes
-// for 9. So no more of a Receiver's messages wait than the window has room for at 64 bytes each. What a message is announced to be takes no more than two windows before it comes.
+// for 9. So no more of a Receiver's messages wait than the window has room for at 64 bytes each. What a message is announced to be takes no more
+// than two windows before it comes, or four times what has come of its stream.
 //
 // # Files
 //
