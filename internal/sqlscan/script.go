@@ -55,6 +55,9 @@ type Statement struct {
 	// one fails; or a function in it changes the session before the rest fails.
 	RunsInSteps bool
 
+	// Sets is the name of the setting that a SET changes, as written, in whatever scope; empty otherwise.
+	Sets string
+
 	// InsertInto is the target of an INSERT as written, empty otherwise.
 	InsertInto string
 

@@ -47,10 +47,8 @@ func (s Script) SettingRunAlone() string {
 	if len(s.Statements) < 2 {
 		return ""
 	}
-	for _, e := range s.Statements[0].Effects {
-		if (e.Kind == EffectSetting || e.Kind == EffectSessionSetting) && strings.HasPrefix(e.Key(), "gizmosql.") {
-			return e.Name
-		}
+	if name := s.Statements[0].Sets; strings.HasPrefix(Effect{Name: name}.Key(), "gizmosql.") {
+		return name
 	}
 	return ""
 }

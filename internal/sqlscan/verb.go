@@ -68,7 +68,7 @@ var verbs = map[string]verb{
 	"OPTIMIZE":   {rows: RowsUnknown}, // with rows in Dremio and MySQL, without in ClickHouse
 	"MSCK":       {rows: RowsUnknown},
 
-	"SET":        {rows: RowsNone, effects: setEffect},
+	"SET":        {rows: RowsNone, refine: refineSet, effects: setEffect},
 	"RESET":      {rows: RowsNone, effects: resetEffect},
 	"USE":        {rows: RowsNone, effects: useEffect},
 	"PRAGMA":     {rows: RowsUnknown, refine: refinePragma, effects: pragmaEffect},
@@ -141,6 +141,15 @@ func refineReturning(st *Statement, toks []token, sql string) {
 			st.InsertInto, st.InsertColumns, st.ComputesRows = nameAt(toks, at+1, sql), columnList(toks, at+1, sql), !insertsParams(toks)
 		}
 	}
+}
+
+// refineSet names the setting, whatever its value leaves in the session.
+func refineSet(st *Statement, toks []token, sql string) {
+	i := 1
+	for i < len(toks) && toks[i].is("SESSION", "LOCAL", "GLOBAL") {
+		i++
+	}
+	st.Sets = nameAt(toks, i, sql)
 }
 
 func refineCopy(st *Statement, toks []token, _ string) {
