@@ -41,6 +41,13 @@ type QueryRepeater interface {
 	RepeatsQueries(ctx context.Context) (bool, error)
 }
 
+// TextCutter is a Conn whose server may take a text of several statements for the first of them.
+type TextCutter interface {
+	// CutsTexts reports whether an update runs that one alone, and confirms the others, or a query gives its rows.
+	// The answer is learned once per endpoint.
+	CutsTexts(ctx context.Context, asUpdate bool, tx TxID) (bool, error)
+}
+
 // StatementOrder is what is known of how the sessions of an endpoint take a
 // statement while another runs. Connections of an endpoint share one. The zero
 // value knows nothing.

@@ -290,7 +290,7 @@ func (s *SessionHandle) reset(ctx context.Context, d sideEffects, tried map[stri
 			return err
 		}
 		for i, sql := range s.policy.OnReturn.Statements() {
-			if err := s.execSecret(ctx, sql, backend.Call{}); err != nil {
+			if err := s.execWhole(ctx, sql); err != nil {
 				return fmt.Errorf("statement %d of ResetSQL: %w", i+1, err)
 			}
 		}

@@ -112,6 +112,8 @@
 //     does not, and a prepared statement is prepared again for each transaction all the same;
 //   - whether it executes queries twice (QueryRepeater), before the first change that
 //     returns rows; not known: it does;
+//   - whether it takes a text of several statements for the first of them (TextCutter), before one is sent; not known:
+//     it does not;
 //   - what it does with a query that it is to prepare (learnPreparing), before transactions and INSERTs with
 //     parameters, and behind a loss for want of a cancel; not known: what is left is cut;
 //   - whether a session runs one statement at a time (StatementOrder), beside the first

@@ -179,6 +179,7 @@ func (s *SessionHandle) beginText(ctx context.Context, op, sql string, script sq
 		return nil, params, c.finish(outcome{err: err})
 	}
 	c.retainParams(params)
+	c.requireWholeText(script)
 	return c, params, nil
 }
 

@@ -59,6 +59,8 @@
 //   - Nor is one that takes a read for a command, and drops its rows (SwanLake: SHOW
 //     DATABASES, CALL, and with parameters what its parser does not know): such a result has no
 //     columns and no rows. With Open it is an error.
+//   - Nor is one that runs the first of several statements of a text alone and confirms the others (Arrow's example in C++ for SQLite), or gives
+//     the rows of that one (GizmoSQL): send them one by one.
 //   - Nor is one to which equal texts of all clients are one statement (Arrow's reference server in Java): calls with
 //     parameters that run beside each other have the rows of each other's.
 //   - Nothing can be watched on servers without prepared statements, or which

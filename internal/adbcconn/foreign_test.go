@@ -575,6 +575,9 @@ func TestAnOpenThatDoesNotLearnItsDriverFails(t *testing.T) {
 					synctest.Wait()
 					if err == nil {
 						require.Equal(t, tc.flightSQL, c.(*GenericConn).isFlightSQL)
+						alone, err := c.(backend.TextCutter).CutsTexts(t.Context(), true, "")
+						require.NoError(t, err)
+						require.Equal(t, name == "another driver", alone, "SQLite's")
 						require.NoError(t, c.Close())
 					}
 					if !tc.late || err != nil {

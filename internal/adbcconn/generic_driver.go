@@ -7,6 +7,8 @@ import (
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // learnDriver finds out what the driver is: one of Flight SQL, and what it sends, or another. The caller holds driverLock.
@@ -38,6 +40,12 @@ func driverName(ctx context.Context, cn adbc.Connection) (name string, err error
 			name += strings.Clone(value.ValueStr(i)) // the memory is the driver's
 		}
 	}
+}
+
+// CutsTexts is part of backend.TextCutter. SQLite's library compiles the first statement of a text, and ADBC's driver for it
+// looks at no other.
+func (c *GenericConn) CutsTexts(context.Context, bool, backend.TxID) (bool, error) {
+	return strings.Contains(c.driverName, "SQLite"), nil
 }
 
 // maxMessageOf is how large a message the Flight SQL driver of a database sends, by its option or default.

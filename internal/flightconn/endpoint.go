@@ -135,6 +135,7 @@ type capabilities struct {
 	order        backend.StatementOrder
 	handles      atomic.Int32           // see handlesUnknown
 	nulls        atomic.Int32           // see nullsUnknown
+	texts        atomic.Int32           // see textsUnknown
 	database     atomic.Pointer[string] // by the SqlInfo of the server's version; nil: not asked yet
 }
 

@@ -1,0 +1,82 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
+)
+
+// cutter is a fakeConn whose server may run the first statement of a text alone.
+type cutter struct {
+	*fakeConn
+	alone bool
+	err   error
+	asked int
+}
+
+func (c *cutter) CutsTexts(context.Context, bool, backend.TxID) (bool, error) {
+	c.asked++
+	return c.alone, c.err
+}
+
+// SQLite's library compiles the first statement of a text. Servers on it run that, and confirm the text.
+func TestATextOfWhichTheServerRunsTheFirstStatementAloneIsRefused(t *testing.T) {
+	for text, several := range map[string]bool{"INSERT 1; INSERT 2": true, "SELECT 1; SELECT 2": true, "SELECT 1; INSERT 1": true, "INSERT 1;": false, "SELECT 1": false} {
+		for _, stateless := range []bool{false, true} {
+			for _, c := range []*cutter{{alone: true}, {}, {err: transportError()}} {
+				synctest.Test(t, func(t *testing.T) {
+					c.fakeConn = &fakeConn{}
+					r := newRig(t, c.fakeConn)
+					s := New(c, r.policy, r.returned)
+					if stateless {
+						s = NewStateless(c, r.policy, r.returned)
+					} else {
+						must(t, s.BeginTransaction(t.Context()))
+					}
+					sent := r.conn.Log()
+					err := drained(s.Execute(t.Context(), text))
+					require.Equal(t, several, c.asked > 0, text)
+					switch {
+					case several && c.err != nil:
+						require.ErrorIs(t, err, backend.ErrSessionLost, text)
+					case several && c.alone:
+						var e *backend.Error
+						require.True(t, errors.As(err, &e) && e.Unsent && e.Fault == backend.FaultUnsupported, "%s: %v", text, err)
+						require.Equal(t, sent, r.conn.Log(), text)
+						if !stateless {
+							_, err = s.Update(t.Context(), "INSERT 1")
+							require.NoError(t, err, "the transaction is as before")
+							must(t, s.Commit(t.Context()))
+						}
+					default:
+						require.NoError(t, err, text)
+					}
+					_ = s.Close()
+					synctest.Wait()
+				})
+			}
+		}
+	}
+}
+
+// Half of a reset leaves the other half to the next borrower.
+func TestAResetOfWhichTheServerRunsTheFirstStatementAloneCostsTheConnection(t *testing.T) {
+	for _, alone := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &cutter{fakeConn: &fakeConn{}, alone: alone}
+			r := newRig(t, c.fakeConn)
+			r.policy.OnReturn = ResetSQL("RESET a; RESET b")
+			s := New(c, r.policy, r.returned)
+			_, err := s.Update(t.Context(), "SET a = 1")
+			must(t, err)
+			err = s.Close()
+			require.Equal(t, alone, err != nil, "%v", err)
+			require.Equal(t, alone, r.returns[0] != nil)
+		})
+	}
+}
