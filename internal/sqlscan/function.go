@@ -50,7 +50,7 @@ func pragmaEffect(toks []token, sql string) []Effect {
 }
 
 // sessionFunctions change the session that calls them.
-var sessionFunctions = wordSet(`set_config setseed dblink load_extension get_lock release_lock release_all_locks
+var sessionFunctions = wordSet(`set_config set_limit setseed dblink load_extension get_lock release_lock release_all_locks
 	enable_logging disable_logging enable_profiling disable_profiling enable_peg_parser disable_peg_parser
 	json_execute_serialized_sql sqlite_attach postgres_attach load_aws_credentials ducklake_set_commit_message`)
 
