@@ -131,6 +131,8 @@ func setEffect(toks []token, sql string) []Effect {
 		return unknownEffect(toks, sql) // SET @a, SET @@a
 	case toks[i].is("CONSTRAINTS"):
 		return nil // ends with the transaction
+	case namesTemporarySchema(toks[i+1:]):
+		return unknownEffect(toks, sql) // what is made there is temporary, whatever it is called
 	case toks[i].is("SCHEMA", "CATALOG", "SEARCH_PATH", "DATABASE"):
 		return []Effect{namespaceEffect(strings.ToLower(toks[i].text))}
 	case toks[i].is("TIME") && i+1 < len(toks) && toks[i+1].is("ZONE"):

@@ -85,7 +85,7 @@ func TestEffectsNameWhatTheSessionKeeps(t *testing.T) {
 		"USE ROLE admin", "USE BRANCH dev IN nessie", "USE REFERENCE dev IN nessie", "USE main@branch_dev", "USE db@compute", "USE @compute", "USE a, b", "DEALLOCATE ALL", "DISCARD ALL", "DISCARD TEMP", "LISTEN c", "DECLARE c CURSOR WITH HOLD FOR SELECT 1", "LOCK TABLE t", "DO $$ x $$",
 		"SELECT set_config('search_path', 'x', false)", "SELECT pg_advisory_lock(1)", "SELECT setseed(0.5)", "SELECT set_limit(0.8)", "SELECT load_extension('x')", "SELECT dblink_open('c', 'SELECT 1')",
 		"SELECT pg_replication_origin_session_setup('x')", `EXPLAIN ("analyze") SET VARIABLE v = 1`,
-		`SELECT U&"set_c\006fnfig"('a', 'b', false)`, `EXPLAIN (U&"\0061nalyze") DELETE FROM t`, "SELECT * INTO TEMP x FROM t", "SELECT a INTO @v FROM t",
+		`SELECT U&"set_c\006fnfig"('a', 'b', false)`, `EXPLAIN (U&"\0061nalyze") DELETE FROM t`, "SELECT * INTO TEMP x FROM t", "SELECT * INTO pg_temp.x FROM t", "SET search_path TO pg_temp, public", "SET search_path = 'a, pg_temp'", "SET SCHEMA 'pg_temp'", `SET SESSION search_path = "PG_temp_3"`, "SELECT a INTO @v FROM t",
 		"INSERT INTO t SELECT set_config('a', 'b', false)", "FROM enable_profiling()", "frobnicate", "'text'", "WITH a AS (CREATE TEMP TABLE t(a)) SELEC",
 	} {
 		require.Equal(t, unknown, Parse(sql).Effects(), sql)

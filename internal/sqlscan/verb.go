@@ -1,5 +1,10 @@
 package sqlscan
 
+import (
+	"slices"
+	"strings"
+)
+
 // verb is a line of the table: what the statements of one leading verb do.
 type verb struct {
 	rows     Rows // whether they answer with a result set
@@ -123,9 +128,14 @@ func refineInto(st *Statement, toks []token, _ string) {
 		return
 	}
 	st.Rows, st.ReadOnly = RowsNone, false
-	if rest := toks[at+1:]; len(rest) == 0 || !rest[0].isName() || rest[0].is("TEMP", "TEMPORARY", "LOCAL", "GLOBAL", "OUTFILE", "DUMPFILE") {
+	if rest := toks[at+1:]; len(rest) == 0 || !rest[0].isName() || nameIsTemporary(rest) || rest[0].is("TEMP", "TEMPORARY", "LOCAL", "GLOBAL", "OUTFILE", "DUMPFILE") {
 		st.Effects = []Effect{{Kind: EffectUnknown}}
 	}
+}
+
+// namesTemporarySchema reports whether PostgreSQL's schema of temporary objects is among the names that a setting gets.
+func namesTemporarySchema(value []token) bool {
+	return slices.ContainsFunc(value, func(t token) bool { return strings.Contains(strings.ToUpper(t.text), "PG_TEMP") })
 }
 
 func refineReturning(st *Statement, toks []token, sql string) {
