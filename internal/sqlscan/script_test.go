@@ -266,6 +266,7 @@ func TestTheColumnsOfAnInsertAreThoseThatItNames(t *testing.T) {
 func TestTransactionControlIsFoundInAScript(t *testing.T) {
 	for sql, verb := range map[string]string{
 		"BEGIN": "BEGIN", "start transaction": "START", "COMMIT": "COMMIT", "end": "END", "ROLLBACK TO a": "ROLLBACK", "ABORT": "ABORT",
+		"ROLLBACK TABLE a.b TO SNAPSHOT '1'": "", "rollback table t to timestamp '2026-01-01'": "", "ROLLBACK TABLE": "ROLLBACK", "ROLLBACK TO SNAPSHOT": "ROLLBACK",
 		"SAVEPOINT a": "SAVEPOINT", "RELEASE SAVEPOINT a": "RELEASE", "INSERT INTO t VALUES (1); /* x */ COMMIT": "COMMIT",
 		"SELECT 'COMMIT'": "", "SELECT 1 AS begin": "", "PREPARE q AS SELECT 1": "", "PREPARE TRANSACTION 'x'": "PREPARE",
 		"SELECT CASE WHEN a THEN b END": "", "PREPARE q AS COMMIT": "PREPARE", "EXPLAIN ANALYZE COMMIT": "EXPLAIN", "XA START 'x'": "XA",

@@ -101,7 +101,7 @@ var verbs = map[string]verb{
 	"START":     {rows: RowsNone, tx: true},
 	"COMMIT":    {rows: RowsNone, tx: true},
 	"END":       {rows: RowsNone, tx: true},
-	"ROLLBACK":  {rows: RowsNone, tx: true},
+	"ROLLBACK":  {rows: RowsNone, tx: true, refine: refineRollback},
 	"ABORT":     {rows: RowsNone, tx: true},
 	"SAVEPOINT": {rows: RowsNone, tx: true},
 	"RELEASE":   {rows: RowsNone, tx: true},
@@ -136,6 +136,11 @@ func refineInto(st *Statement, toks []token, _ string) {
 // namesTemporarySchema reports whether PostgreSQL's schema of temporary objects is among the names that a setting gets.
 func namesTemporarySchema(value []token) bool {
 	return slices.ContainsFunc(value, func(t token) bool { return strings.Contains(strings.ToUpper(t.text), "PG_TEMP") })
+}
+
+// refineRollback knows Dremio's ROLLBACK TABLE t TO SNAPSHOT '…', by which a table is what it was.
+func refineRollback(st *Statement, toks []token, _ string) {
+	st.TxControl = len(toks) < 3 || !toks[1].is("TABLE")
 }
 
 func refineReturning(st *Statement, toks []token, sql string) {
