@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/session"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 )
 
@@ -66,4 +68,17 @@ func TestAServerIsAskedWhatItMakesOfSeveralStatements(t *testing.T) {
 		version.Release()
 		text.Release()
 	}
+}
+
+func TestArrowsExampleInGoRunsAllOfAText(t *testing.T) {
+	conn, err := startSQLite(t).Open(t.Context())
+	require.NoError(t, err)
+	s := session.New(conn, &session.Policy{OwnerContext: t.Context()}, func(discard error) { require.NoError(t, discard) })
+	_, err = s.Update(t.Context(), "CREATE TABLE t (v INTEGER); INSERT INTO t VALUES (7)")
+	require.NoError(t, err)
+	var v int
+	require.NoError(t, s.QueryRow(t.Context(), "SELECT 1; SELECT v FROM t").Scan(&v))
+	require.Equal(t, 7, v)
+	require.NoError(t, s.Close())
+	require.NoError(t, conn.Close())
 }
