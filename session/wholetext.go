@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/sqlscan"
@@ -45,7 +46,11 @@ func unsupported(why error) error {
 
 // execWhole is execSecret for a statement of the owner's, which may be several.
 func (s *SessionHandle) execWhole(ctx context.Context, sql string) error {
-	if server, mayCut := s.conn.(backend.TextCutter); mayCut && len(sqlscan.Parse(sql).Statements) > 1 {
+	script := sqlscan.Parse(sql)
+	if name := script.SettingRunAlone(); name != "" {
+		return usageError(fmt.Errorf("SET %s is a statement of its own", name))
+	}
+	if server, mayCut := s.conn.(backend.TextCutter); mayCut && len(script.Statements) > 1 {
 		cuts, err := server.CutsTexts(ctx, true, "")
 		if err == nil && cuts {
 			err = unsupported(errFirstAlone)

@@ -66,11 +66,11 @@ func TestATextOfWhichTheServerRunsTheFirstStatementAloneIsRefused(t *testing.T) 
 
 // Half of a reset leaves the other half to the next borrower.
 func TestAResetOfWhichTheServerRunsTheFirstStatementAloneCostsTheConnection(t *testing.T) {
-	for _, alone := range []bool{true, false} {
+	for reset, alone := range map[string]bool{"RESET a; RESET b": true, "RESET b; RESET a": false, "SET gizmosql.query_timeout = 0; RESET a": true, "SET gizmosql.query_timeout = 0": false} {
 		synctest.Test(t, func(t *testing.T) {
-			c := &cutter{fakeConn: &fakeConn{}, alone: alone}
+			c := &cutter{fakeConn: &fakeConn{}, alone: reset == "RESET a; RESET b"}
 			r := newRig(t, c.fakeConn)
-			r.policy.OnReturn = ResetSQL("RESET a; RESET b")
+			r.policy.OnReturn = ResetSQL(reset)
 			s := New(c, r.policy, r.returned)
 			_, err := s.Update(t.Context(), "SET a = 1")
 			must(t, err)
