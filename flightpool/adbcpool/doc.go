@@ -63,6 +63,8 @@
 //     the rows of that one (GizmoSQL): send them one by one.
 //   - Nor is one to which equal texts of all clients are one statement (Arrow's reference server in Java): calls with
 //     parameters that run beside each other have the rows of each other's.
+//   - Nor is a database that commits a transaction before it changes its schema (MySQL, Snowflake): what came before a
+//     CREATE TABLE is stored then, whatever Rollback answers, and an InTx that runs again makes it again.
 //   - Nothing can be watched on servers without prepared statements, or which
 //     do not refuse to close a handle that they do not know; nor prepared statements where none of a
 //     SELECT of a text alone is taken, and HealthCheck.SQL is not VALUES 1.
