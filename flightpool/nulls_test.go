@@ -173,3 +173,55 @@ func TestAServerWhoseSQLInfoIsMalformedTakesNulls(t *testing.T) {
 		require.Equal(r, uint64(1), r.pool.Stats().Opens)
 	})
 }
+
+// Nor does it store the values of a dictionary that rows of an ingestion have, but a text of all of them for each.
+func TestNoValueIsIngestedAsAText(t *testing.T) {
+	for name, want := range map[string]Fault{"gizmosql": FaultUsage, "another": FaultStatement} { // our script has no dictionaries
+		t.Run(name, func(t *testing.T) {
+			profile := testserver.GizmoSQL()
+			profile.NullsAsText = true
+			profile.SQLInfo = map[flightsql.SqlInfo]any{flightsql.SqlInfoFlightSqlServerName: name}
+			engine := script.New()
+			engine.On("SELECT CAST(? AS VARCHAR)", func(_ context.Context, _ string, params arrow.RecordBatch) (array.RecordReader, error) {
+				if params == nil { // it is prepared
+					return array.NewRecordReader(arrow.NewSchema([]arrow.Field{{Name: "x", Type: arrow.BinaryTypes.String, Nullable: true}}, nil), nil)
+				}
+				return array.NewRecordReader(params.Schema(), []arrow.RecordBatch{params})
+			})
+			inBubbleOn(t, testserver.Options{Profile: profile, Engine: engine}, Config{MaxSize: 1, Auth: BasicAuth("me", "x")}, func(r *rig) {
+				for _, batch := range []arrow.RecordBatch{codedRow(), listed(codedRow()), fixedRow()} {
+					rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
+					require.NoError(r, err)
+					_, err = r.pool.Ingest(r.Context(), "t", rows, IngestOptions{})
+					require.Equal(r, want, backend.FaultIn(err), "%v", err)
+					var e *Error
+					require.ErrorAs(r, err, &e)
+					require.Equal(r, want == FaultUsage, e.Unsent)
+				}
+				rows := r.rows(1)
+				_, err := r.pool.Ingest(r.Context(), "u", rows, IngestOptions{})
+				require.NoError(r, err, "without a dictionary")
+				require.Equal(r, uint64(1), r.pool.Stats().Opens)
+			})
+		})
+	}
+}
+
+// fixedRow is a value of four bytes.
+func fixedRow() arrow.RecordBatch {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "1", Type: &arrow.FixedSizeBinaryType{ByteWidth: 4}}}, nil))
+	b.Field(0).(*array.FixedSizeBinaryBuilder).Append([]byte("abcd"))
+	return b.NewRecordBatch()
+}
+
+// listed is a batch with a list of one value in the place of each.
+func listed(b arrow.RecordBatch) arrow.RecordBatch {
+	fields, columns := make([]arrow.Field, b.NumCols()), make([]arrow.Array, b.NumCols())
+	offsets := memory.NewBufferBytes(arrow.Int32Traits.CastToBytes([]int32{0, 1}))
+	for i, column := range b.Columns() {
+		t := arrow.ListOf(column.DataType())
+		fields[i] = arrow.Field{Name: b.ColumnName(i), Type: t, Nullable: true}
+		columns[i] = array.MakeFromData(array.NewData(t, 1, []*memory.Buffer{nil, offsets}, []arrow.ArrayData{column.Data()}, 0, 0))
+	}
+	return array.NewRecordBatch(arrow.NewSchema(fields, nil), columns, 1)
+}

@@ -44,6 +44,11 @@ func TestANullIsNotStoredAsAText(t *testing.T) {
 				_, err = p.Update(r.Context(), "INSERT INTO t VALUES (?, ?)", 2, "x")
 				require.NoError(r, err)
 				require.EqualValues(r, 1, r.count(p, "t"))
+				rows, err := array.NewRecordReader(arrow.NewSchema([]arrow.Field{{Name: "b", Type: &arrow.FixedSizeBinaryType{ByteWidth: 4}}}, nil), nil)
+				require.NoError(r, err)
+				_, err = p.Ingest(r.Context(), "u", rows, flightpool.IngestOptions{}) // of which it stores a text, too
+				require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
+				require.ErrorContains(r, err, "a text of its own")
 				require.EqualValues(r, 1, p.Stats().Opens)
 			})
 		})

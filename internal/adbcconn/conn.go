@@ -249,6 +249,9 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 	if opts.Compression != backend.IngestUncompressed || len(opts.Options) > 0 || ipcwrite.HasDictionary(rows.Schema()) {
 		return c.Conn.Ingest(ctx, rows, opts, sc)
 	}
+	if err := c.CheckRows(ctx, rows.Schema(), sc); err != nil {
+		return 0, err
+	}
 	k, err := c.begin(ctx, "Ingest", sc)
 	if err != nil {
 		return 0, err

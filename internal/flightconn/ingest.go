@@ -20,6 +20,9 @@ import (
 // runs in a transaction. So a refusal of the credential, which may come in the
 // middle of the rows, does not count as unsent here (wrapError).
 func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
+	if err := c.CheckRows(ctx, rows.Schema(), call); err != nil {
+		return 0, err
+	}
 	ctx, r, err := c.begin(ctx, "Ingest", call.Headers)
 	if err != nil {
 		return 0, err

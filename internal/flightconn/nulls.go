@@ -3,6 +3,7 @@ package flightconn
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -14,6 +15,7 @@ import (
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/eof"
+	"github.com/flightpool/flightpool/internal/ipcwrite"
 )
 
 // Values of capabilities.nulls: what the server makes of a parameter that is NULL.
@@ -49,19 +51,48 @@ func (c *Conn) CheckNulls(ctx context.Context, params arrow.RecordBatch, call ba
 	default:
 		return nil
 	}
+	if loses, err := c.losesNulls(ctx, call); !loses {
+		return err
+	}
+	r := &rpcCall{conn: c, op: "Bind", caller: ctx}
+	return r.usageError("this server takes %s", why)
+}
+
+// storedAsText are the types of which GizmoSQL on DuckDB, by its source, stores what Arrow's C++ library prints of a value: of one in a
+// dictionary all of the dictionary, of bytes a text of the same.
+var storedAsText = []arrow.Type{
+	arrow.DICTIONARY, arrow.RUN_END_ENCODED, arrow.DENSE_UNION, arrow.SPARSE_UNION, arrow.LIST_VIEW, arrow.LARGE_LIST_VIEW,
+	arrow.BINARY_VIEW, arrow.FIXED_SIZE_BINARY, arrow.FLOAT16, arrow.INTERVAL_MONTHS, arrow.INTERVAL_DAY_TIME, arrow.INTERVAL_MONTH_DAY_NANO,
+}
+
+// CheckRows refuses rows of an ingestion of which the server stores and confirms other values. It is the one of CheckNulls.
+func (c *Conn) CheckRows(ctx context.Context, schema *arrow.Schema, call backend.Call) error {
+	at := slices.IndexFunc(schema.Fields(), func(f arrow.Field) bool {
+		return ipcwrite.Contains(f.Type, func(id arrow.Type) bool { return slices.Contains(storedAsText, id) })
+	})
+	if at < 0 {
+		return nil
+	}
+	if loses, err := c.losesNulls(ctx, call); !loses {
+		return err
+	}
+	r := &rpcCall{conn: c, op: "Ingest", caller: ctx}
+	f := schema.Field(at)
+	return r.usageError("rows: column %q is %v, for which this server stores a text of its own: send plain values, as a query gives by CAST(… AS VARCHAR)", f.Name, f.Type)
+}
+
+// losesNulls reports whether the server takes another value for a NULL among the parameters.
+func (c *Conn) losesNulls(ctx context.Context, call backend.Call) (bool, error) {
+	known := &c.endpoint.capabilities.nulls
 	if known.Load() == nullsUnknown {
 		made, err := c.askNulls(ctx, call)
 		if err != nil && (ctx.Err() != nil || !backend.FaultIn(err).KeepsConn()) {
-			return err
+			return false, err
 		} else if err == nil {
 			known.Store(made)
 		}
 	}
-	if known.Load() != nullsLost {
-		return nil
-	}
-	r := &rpcCall{conn: c, op: "Bind", caller: ctx}
-	return r.usageError("this server takes %s", why)
+	return known.Load() == nullsLost, nil
 }
 
 // askNulls has the server give a NULL back.

@@ -16,7 +16,7 @@ type Dictionaries struct {
 // HasDictionary reports whether a column has a dictionary, or something in it.
 func HasDictionary(schema *arrow.Schema) bool {
 	for i := range schema.NumFields() { // Fields makes a copy of them
-		if contains(schema.Field(i).Type, isDictionary) {
+		if Contains(schema.Field(i).Type, isDictionary) {
 			return true
 		}
 	}
@@ -25,18 +25,18 @@ func HasDictionary(schema *arrow.Schema) bool {
 
 func isDictionary(id arrow.Type) bool { return id == arrow.DICTIONARY }
 
-// contains reports whether a type, or one that it is made of, is one of those.
-func contains(t arrow.DataType, one func(arrow.Type) bool) bool {
+// Contains reports whether a type, or one that it is made of, is one of those.
+func Contains(t arrow.DataType, one func(arrow.Type) bool) bool {
 	if one(t.ID()) {
 		return true
 	}
 	switch t := t.(type) {
 	case arrow.ExtensionType:
-		return contains(t.StorageType(), one)
+		return Contains(t.StorageType(), one)
 	case *arrow.DictionaryType:
-		return contains(t.ValueType, one)
+		return Contains(t.ValueType, one)
 	case arrow.NestedType:
-		return slices.ContainsFunc(t.Fields(), func(f arrow.Field) bool { return contains(f.Type, one) })
+		return slices.ContainsFunc(t.Fields(), func(f arrow.Field) bool { return Contains(f.Type, one) })
 	default:
 		return false
 	}
@@ -99,5 +99,5 @@ func isMistaken(before, own arrow.Array) bool {
 	if before.Data() == own.Data() || before.Len() != own.Len() || !array.ApproxEqual(before, own, array.WithNaNsEqual(true)) {
 		return false
 	}
-	return contains(own.DataType(), arrow.IsFloating) || !array.Equal(before, own)
+	return Contains(own.DataType(), arrow.IsFloating) || !array.Equal(before, own)
 }
