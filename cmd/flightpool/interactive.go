@@ -33,7 +33,7 @@ func (s *shell) interactive(ctx context.Context) error {
 	line.SetWordCompleter(names.complete)
 	h := s.openHistory(line)
 
-	fmt.Fprintf(s.out, "%s. \\? lists commands, \\q leaves.\n", s.server)
+	fmt.Fprintf(s.app.out, "%s. \\? lists commands, \\q leaves.\n", s.server) // not where -o has results go
 	asked := asker{line: line, interrupts: s.interrupts}
 	var pending splitter
 	var interrupted time.Time
@@ -51,7 +51,7 @@ func (s *shell) interactive(ctx context.Context) error {
 			fmt.Fprintln(s.err, "(Ctrl-C again, Ctrl-D or \\q leaves)")
 			continue
 		case errors.Is(err, io.EOF):
-			fmt.Fprintln(s.out)
+			fmt.Fprintln(s.app.out)
 			return nil
 		case err != nil:
 			return err

@@ -459,6 +459,36 @@ func TestWithoutAResultThereIsNoArrowOrParquet(t *testing.T) {
 	}
 }
 
+// A line in a file of Arrow or Parquet makes it one that nobody reads.
+func TestNoLineStandsBesideArrowOrParquet(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	for _, format := range []string{"arrow", "parquet"} {
+		file := filepath.Join(t.TempDir(), "out")
+		const query = "SELECT 7 AS seven"
+		run := func(args ...string) result { return flightpoolOf(t, "", nil, append([]string{srv.URI()}, args...)...) }
+		require.Zero(t, run("--format", format, "-o", file, "-e", query).code)
+		alone, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, args := range [][]string{
+			{"--format", format, "-o", file, "-e", `\timing`, "-e", query, "-e", `\stats`, "-e", `\d`},
+			{"-e", `\o ` + file, "-e", `\format ` + format, "-e", query, "-e", `\format table`, "-e", "BEGIN", "-e", "ROLLBACK", "-e", `\o`},
+		} {
+			require.NoError(t, os.Remove(file))
+			r := run(args...)
+			require.Zero(t, r.code, r.err)
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, string(alone), string(text), args)
+			require.Regexp(t, "timing is on|OK", r.err)
+		}
+		require.NoError(t, os.Remove(file))
+		r := run("-o", file, "-e", "BEGIN", "-e", "ROLLBACK", "-e", `\format `+format, "-e", query)
+		require.Equal(t, exitFailed, r.code)
+		require.Contains(t, r.err, "lines of text before it")
+		require.NoFileExists(t, file)
+	}
+}
+
 func TestCommentsAroundTransactionsAreNoPartOfThem(t *testing.T) {
 	srv := serve(t, testserver.Options{})
 	r := flightpoolOf(t, "\ufeff\\format csv\r\n"+`CREATE TABLE t (a BIGINT);

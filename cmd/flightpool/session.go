@@ -166,13 +166,6 @@ func (s *shell) print(result *flightpool.QueryResult, progress *progress) (rows 
 	return rows, s.out.end(writer)
 }
 
-// tell prints a line where results go. That it could not is told at the end.
-func (s *shell) tell(format string, args ...any) {
-	if _, err := fmt.Fprintf(s.out, format+"\n", args...); err != nil && !errors.Is(err, errPagerLeft) {
-		s.out.failed = err
-	}
-}
-
 // control carries out what begins and ends transactions.
 func (s *shell) control(ctx context.Context, session *flightpool.SessionHandle, sql string) (done bool, err error) {
 	switch sql = withoutComments(sql); {

@@ -22,7 +22,8 @@ type sink struct {
 	results  int
 	whole    int // of the results, those that are written to their end
 	format   output.Format
-	failed   error // of a line beside the results
+	lines    bool  // there are some beside the results
+	failed   error // of such a line
 
 	interrupted bool // Ctrl-C has ended the pager of the last result
 }
@@ -71,6 +72,8 @@ func (s *sink) begin(f output.Format, p *progress) (io.Writer, error) {
 		return nil, errors.New(string(f) + ` is not for a terminal: name a file by -o FILE or \o FILE`)
 	case s.results > 0 && (output.Binary(f) || output.Binary(s.format)):
 		return nil, errors.New("a file has one result as " + string(s.format) + ": this is the second")
+	case s.lines && output.Binary(f):
+		return nil, errors.New("a file has nothing but its result as " + string(f) + ": there are lines of text before it")
 	case s.results > 0 && f == output.CSV:
 		if _, err := io.WriteString(s.w, "\n"); err != nil {
 			return nil, err
@@ -83,6 +86,19 @@ func (s *sink) begin(f output.Format, p *progress) (io.Writer, error) {
 	}
 	s.pager = s.terminal.page(s.w, p)
 	return output.Visible(s.pager), nil
+}
+
+// tell prints a line where results go, but beside those as Arrow or Parquet, of which it would make what nobody reads. That it could
+// not is told at the end.
+func (s *shell) tell(format string, args ...any) {
+	if output.Binary(s.format) || s.out.results > 0 && output.Binary(s.out.format) {
+		fmt.Fprintf(s.err, format+"\n", args...)
+		return
+	}
+	s.out.lines = true
+	if _, err := fmt.Fprintf(s.out, format+"\n", args...); err != nil && !errors.Is(err, errPagerLeft) {
+		s.out.failed = err
+	}
 }
 
 // end ends a result that is written to its end.

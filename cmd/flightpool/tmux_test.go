@@ -267,6 +267,22 @@ func TestAFileOfThePromptIsThereWholeOrNotAtAll(t *testing.T) {
 	require.Equal(t, "seven\n7\n", string(text))
 }
 
+// What the prompt says is no part of the results that -o has in a file.
+func TestWhatThePromptSaysIsInNoFile(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	file := filepath.Join(t.TempDir(), "out.csv")
+	s := open(t, nil, srv.URI(), "--format", "csv", "-o", file)
+	s.wait("lists commands")
+	s.prompted("=>")
+	s.enter("SELECT 7 AS seven;")
+	s.waitFor("a prompt behind it", func(text string) bool { return strings.HasSuffix(text, "=>") && strings.Contains(text, "seven;\n") })
+	s.keys("C-d")
+	s.wait("EXIT 0")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "seven\n7\n", string(text))
+}
+
 // The prompt is shown before Ctrl-C is a key: until then it is a signal.
 func TestASignalAtThePromptIsCtrlC(t *testing.T) {
 	srv := serve(t, testserver.Options{})
