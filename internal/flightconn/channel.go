@@ -137,7 +137,7 @@ func (r *trackedRPC) checkEnd(err error) error {
 	case end != nil && end.err != nil && status.Code(end.err) != status.Code(err):
 		return end.err
 	case err != nil && (end == nil || end.isWell()) && isReply(err):
-		return malformed("DialOptions: an interceptor has told a failure that the server has not: %v", err) // not wrapped: it would pass for the server's
+		return malformed("%s: %v", r.unfounded(), err) // not wrapped: it would pass for the server's
 	case err != nil, end != nil && r.trailed.Load():
 		return err
 	case r.Err() != nil:

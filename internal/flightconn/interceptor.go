@@ -33,3 +33,11 @@ func (e *interceptorError) As(target any) bool {
 	}
 	return errors.As(e.err, target)
 }
+
+// unfounded says what is wrong with the failure of an RPC that has ended well.
+func (r *trackedRPC) unfounded() string {
+	if r.owner != nil && r.owner.transport.own != nil { // it has no interceptors
+		return "the server has ended the call well"
+	}
+	return "DialOptions: an interceptor has told a failure that the server has not"
+}
