@@ -3,6 +3,7 @@ package adbcconn
 import (
 	"context"
 	"errors"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -131,6 +132,16 @@ func rowOf(t *testing.T, fields ...arrow.Field) array.RecordReader {
 	return rowsOf(t, batch)
 }
 
+// stamps is a row of an instant.
+func stamps(t *testing.T, field arrow.Field) array.RecordReader {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{field}, nil))
+	defer b.Release()
+	b.Field(0).(*array.TimestampBuilder).Append(1)
+	batch := b.NewRecordBatch()
+	defer batch.Release()
+	return rowsOf(t, batch)
+}
+
 func load(t *testing.T, d *copying, rows array.RecordReader, opts backend.IngestOptions) error {
 	c, err := OpenGeneric(t.Context(), d, GenericConfig{})
 	require.NoError(t, err)
@@ -153,19 +164,27 @@ func TestDuckDBHasAllRowsInTheColumnsOfTheirNamesOrNone(t *testing.T) {
 		there [][2]string
 		want  string
 	}{
-		"append":            {backend.IngestOptions{Mode: backend.IngestAppend}, nil, `INSERT INTO "it's" BY NAME FROM temp."T"`},
-		"there":             {backend.IngestOptions{}, there, `INSERT INTO "it's" BY NAME FROM temp."T"`},
+		"append":            {backend.IngestOptions{Mode: backend.IngestAppend}, nil, `INSERT INTO "it's" BY NAME SELECT * FROM temp."T"`},
+		"there":             {backend.IngestOptions{}, there, `INSERT INTO "it's" BY NAME SELECT * FROM temp."T"`},
 		"not there":         {backend.IngestOptions{}, nil, `CREATE TABLE "it's" AS FROM temp."T"`},
 		"create":            {backend.IngestOptions{Mode: backend.IngestCreate, Catalog: "c", Schema: "s"}, nil, `CREATE TABLE "c"."s"."it's" AS FROM temp."T"`},
 		"replace":           {backend.IngestOptions{Mode: backend.IngestReplace, Schema: "s"}, nil, `CREATE OR REPLACE TABLE "s"."it's" AS FROM temp."T"`},
 		"temporary":         {backend.IngestOptions{Temporary: true}, nil, `CREATE TEMP TABLE temp."it's" AS FROM temp."T"`},
 		"another temporary": {backend.IngestOptions{Temporary: true, Mode: backend.IngestReplace}, nil, `CREATE OR REPLACE TEMP TABLE temp."it's" AS FROM temp."T"`},
-		"temporary, there":  {backend.IngestOptions{Temporary: true}, there, `INSERT INTO temp."it's" BY NAME FROM temp."T"`},
+		"temporary, there":  {backend.IngestOptions{Temporary: true}, there, `INSERT INTO temp."it's" BY NAME SELECT * FROM temp."T"`},
 	} {
 		d := &copying{name: "ADBC DuckDB Driver", columns: c.there}
 		require.NoError(t, load(t, d, rowOf(t, a), c.opts), name)
 		require.Equal(t, []string{"load", c.want, `DROP TABLE IF EXISTS temp."T"`}, d.ran, name)
 		require.Equal(t, []string{"temporary=true", "mode=adbc.ingest.mode.create"}, []string{d.options[2], d.options[1]}, name)
+	}
+	at := arrow.Field{Name: "At", Type: &arrow.TimestampType{Unit: arrow.Microsecond, TimeZone: "UTC"}}
+	for kind, want := range map[string]string{
+		"TIMESTAMP": ` REPLACE (make_timestamp(epoch_us("At")) AS "At")`, "DATE": ` REPLACE (make_timestamp(epoch_us("At")) AS "At")`, "TIMESTAMP WITH TIME ZONE": "",
+	} {
+		d := &copying{name: "ADBC DuckDB Driver", columns: [][2]string{{"at", kind}, {"a", "BIGINT"}}}
+		require.NoError(t, load(t, d, stamps(t, at), backend.IngestOptions{Mode: backend.IngestAppend}), kind)
+		require.Equal(t, `INSERT INTO "it's" BY NAME SELECT *`+want+` FROM temp."T"`, d.ran[1], kind)
 	}
 	place := func(opts backend.IngestOptions) string {
 		d := &copying{name: "ADBC DuckDB Driver"}
@@ -183,10 +202,10 @@ func TestDuckDBHasAllRowsInTheColumnsOfTheirNamesOrNone(t *testing.T) {
 		rows   array.RecordReader
 		want   []string
 	}{
-		"the table refuses them": {copying{fails: "INSERT"}, rowOf(t, a), []string{"load", `INSERT INTO "it's" BY NAME FROM temp."T"`, `DROP TABLE IF EXISTS temp."T"`}},
+		"the table refuses them": {copying{fails: "INSERT"}, rowOf(t, a), []string{"load", `INSERT INTO "it's" BY NAME SELECT * FROM temp."T"`, `DROP TABLE IF EXISTS temp."T"`}},
 		"the driver loses one":   {copying{loses: true}, rowOf(t, a), []string{"load", `DROP TABLE IF EXISTS temp."T"`}},
 		"their reader fails":     {copying{}, failing{rowOf(t, a), errors.New("the reader's")}, []string{"load", `DROP TABLE IF EXISTS temp."T"`}},
-		"temp stays":             {copying{fails: "DROP"}, rowOf(t, a), []string{"load", `INSERT INTO "it's" BY NAME FROM temp."T"`, `DROP TABLE IF EXISTS temp."T"`}},
+		"temp stays":             {copying{fails: "DROP"}, rowOf(t, a), []string{"load", `INSERT INTO "it's" BY NAME SELECT * FROM temp."T"`, `DROP TABLE IF EXISTS temp."T"`}},
 	} {
 		c.driver.name = "ADBC DuckDB Driver"
 		require.Error(t, load(t, &c.driver, c.rows, backend.IngestOptions{Mode: backend.IngestAppend}), name)
@@ -223,6 +242,17 @@ func TestAValueIsStoredInPostgreSQLAsWhatItIs(t *testing.T) {
 			require.Empty(t, d.loaded)
 		}
 	}
+	large := func() array.RecordReader {
+		b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{field(arrow.PrimitiveTypes.Uint64)}, nil))
+		defer b.Release()
+		b.Field(0).(*array.Uint64Builder).Append(math.MaxUint64)
+		batch := b.NewRecordBatch()
+		defer batch.Release()
+		return rowsOf(t, batch)
+	}
+	require.ErrorContains(t, load(t, pg("int8"), large(), backend.IngestOptions{}), "18446744073709551615")
+	require.ErrorContains(t, load(t, pg("int8"), large(), backend.IngestOptions{Mode: backend.IngestCreate}), "18446744073709551615")
+	require.NoError(t, load(t, pg("numeric"), large(), backend.IngestOptions{}))
 	d := pg("int8")
 	require.NoError(t, load(t, d, rowOf(t, arrow.Field{Name: "m", Type: arrow.PrimitiveTypes.Float64}), backend.IngestOptions{Schema: "s"}), "it is the server's to refuse")
 	require.Contains(t, d.asked[0], `to_regclass('"s"."it''s"')`)

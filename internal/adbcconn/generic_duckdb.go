@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/flightpool/flightpool/backend"
 )
@@ -26,7 +27,7 @@ func (c *GenericConn) loadByWayOfTemp(ctx context.Context, contained *containedR
 			err = dropped
 		}
 	}()
-	if _, err := c.loadDirectly(ctx, contained, temp, call); err != nil || contained.err != nil {
+	if _, err := c.loadDirectly(ctx, contained, contained, temp, call); err != nil || contained.err != nil {
 		return 0, cmp.Or(contained.err, err)
 	}
 	counted, err := c.textRows(ctx, "SELECT count(*)::VARCHAR, '' FROM "+source)
@@ -36,7 +37,7 @@ func (c *GenericConn) loadByWayOfTemp(ctx context.Context, contained *containedR
 	if counted[0][0] != strconv.FormatInt(contained.rows, 10) {
 		return 0, adbc.Error{Code: adbc.StatusInternal, Msg: fmt.Sprintf("the driver has taken %s of %d rows", counted[0][0], contained.rows)}
 	}
-	sql, err := c.insertFrom(ctx, source, opts)
+	sql, err := c.insertFrom(ctx, source, contained.Schema(), opts)
 	if err != nil {
 		return 0, err
 	}
@@ -44,7 +45,7 @@ func (c *GenericConn) loadByWayOfTemp(ctx context.Context, contained *containedR
 }
 
 // insertFrom is the statement that stores the rows of another table.
-func (c *GenericConn) insertFrom(ctx context.Context, source string, opts backend.IngestOptions) (string, error) {
+func (c *GenericConn) insertFrom(ctx context.Context, source string, rows *arrow.Schema, opts backend.IngestOptions) (string, error) {
 	name := tableName{table: opts.Table}
 	if opts.Catalog != "" {
 		name.catalog = &opts.Catalog
@@ -68,7 +69,31 @@ func (c *GenericConn) insertFrom(ctx context.Context, source string, opts backen
 		}
 	default: // append
 	}
-	return "INSERT INTO " + target + " BY NAME FROM " + source, nil
+	table, err := c.textRows(ctx, "SELECT column_name, column_type FROM (DESCRIBE "+target+")")
+	return "INSERT INTO " + target + " BY NAME SELECT *" + clocksOf(rows, table) + " FROM " + source, err
+}
+
+// clocksOf has instants go by the clock of UTC into columns without a zone, as the driver appends them: the statement would have
+// them by that of the session's zone.
+func clocksOf(rows *arrow.Schema, table [][2]string) string {
+	var clocks []string
+	for _, f := range rows.Fields() {
+		t, isTime := f.Type.(*arrow.TimestampType)
+		for _, column := range table {
+			if isTime && t.TimeZone != "" && strings.EqualFold(column[0], f.Name) && isZoneless(column[1]) {
+				name := tableName{table: f.Name}.quoted()
+				clocks = append(clocks, "make_timestamp(epoch_us("+name+")) AS "+name)
+			}
+		}
+	}
+	if len(clocks) == 0 {
+		return ""
+	}
+	return " REPLACE (" + strings.Join(clocks, ", ") + ")"
+}
+
+func isZoneless(kind string) bool {
+	return kind == "DATE" || kind == "TIME" || strings.HasPrefix(kind, "TIMESTAMP") && !strings.HasSuffix(kind, "ZONE")
 }
 
 // where is the condition on duckdb_tables() for the place of a table.

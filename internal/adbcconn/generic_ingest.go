@@ -88,20 +88,24 @@ func (c *GenericConn) load(ctx context.Context, contained *containedRows, opts b
 	if strings.Contains(c.driverName, "DuckDB") {
 		return c.loadByWayOfTemp(ctx, contained, opts, call)
 	}
-	if err := c.fitsTable(ctx, contained.Schema(), opts); err != nil {
+	rows, err := c.fitToTable(ctx, contained, opts)
+	if err != nil {
 		return 0, err
 	}
-	return c.loadDirectly(ctx, contained, opts, call)
+	n, err := c.loadDirectly(ctx, contained, rows, opts, call)
+	if signed, is := rows.(*signedRows); is && signed.err != nil {
+		contained.err, err = signed.err, cmp.Or(err, signed.err)
+	}
+	return n, err
 }
 
 // loadDirectly has the driver load rows by itself.
-func (c *GenericConn) loadDirectly(ctx context.Context, contained *containedRows, opts backend.IngestOptions, call backend.Call) (int64, error) {
+func (c *GenericConn) loadDirectly(ctx context.Context, contained *containedRows, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	stmt, err := c.cn.NewStatement()
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = stmt.Close() }()
-	var rows array.RecordReader = contained
 	parts := &splitReader{}
 	if c.isFlightSQL {
 		parts = newSplitReader(rows, min(flightconn.DefaultRequestLimit, c.maxMessage), call.Op)

@@ -1,27 +1,62 @@
 package adbcconn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/backend"
 )
+
+// signedRows are rows up to a number that PostgreSQL's driver would store as a negative one, unless the column is numeric.
+type signedRows struct {
+	array.RecordReader
+	numeric map[string]bool
+	err     error
+}
+
+// Next is part of array.RecordReader.
+func (r *signedRows) Next() bool {
+	if r.err != nil || !r.RecordReader.Next() {
+		return false
+	}
+	batch := r.RecordBatch()
+	for i := range int(batch.NumCols()) {
+		numbers, ok := batch.Column(i).(*array.Uint64)
+		for row := 0; ok && !r.numeric[batch.ColumnName(i)] && row < numbers.Len(); row++ {
+			if numbers.IsValid(row) && numbers.Value(row) > math.MaxInt64 {
+				r.err = fmt.Errorf("the rows have %d in column %q, which PostgreSQL's driver would store as a negative number", numbers.Value(row), batch.ColumnName(i))
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Err is part of array.RecordReader.
+func (r *signedRows) Err() error { return cmp.Or(r.err, r.RecordReader.Err()) }
 
 // misplacedError says that rows cannot be loaded into a table.
 type misplacedError struct{ text string }
 
 func (e *misplacedError) Error() string { return e.text }
 
-// fitsTable refuses rows, by a *misplacedError, that PostgreSQL's driver would store as something else in a table that is there: it sends each
+// fitToTable is how rows are loaded by PostgreSQL's driver, which stores some as something else in a table that is there: it sends each
 // value as what it is in the rows, of which the server sees the bytes alone: of an integer for a column of doubles, both of eight bytes, the
-// bits. The caller holds driverLock.
-func (c *GenericConn) fitsTable(ctx context.Context, rows *arrow.Schema, opts backend.IngestOptions) error {
-	if !strings.Contains(c.driverName, "PostgreSQL") || opts.Mode != backend.IngestCreateAppend && opts.Mode != backend.IngestAppend {
-		return nil
+// bits. A *misplacedError refuses those. The caller holds driverLock.
+func (c *GenericConn) fitToTable(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions) (array.RecordReader, error) {
+	if !strings.Contains(c.driverName, "PostgreSQL") {
+		return rows, nil
+	}
+	signed := &signedRows{RecordReader: rows, numeric: map[string]bool{}}
+	if opts.Mode != backend.IngestCreateAppend && opts.Mode != backend.IngestAppend {
+		return signed, nil
 	}
 	name := tableName{table: opts.Table}
 	switch {
@@ -32,13 +67,13 @@ func (c *GenericConn) fitsTable(ctx context.Context, rows *arrow.Schema, opts ba
 	}
 	table, err := c.textRows(ctx, "SELECT a.attname::text, coalesce(b.typname, t.typname)::text FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "+
 		"LEFT JOIN pg_type b ON b.oid = t.typbasetype AND t.typtype = 'd' WHERE a.attrelid = to_regclass("+literal(name.quoted())+") AND a.attnum > 0 AND NOT a.attisdropped")
-	if e, ok := adbcError(err); ok && faultOf(e) == backend.FaultStatement { // of what else speaks PostgreSQL's protocol
-		return nil
+	if e, ok := adbcError(err); err != nil && (!ok || faultOf(e) != backend.FaultStatement) { // else of what only speaks PostgreSQL's protocol
+		return nil, err
 	}
-	if err != nil {
-		return err
+	for _, column := range table {
+		signed.numeric[column[0]] = column[1] == "numeric"
 	}
-	return checkTypes(table, rows)
+	return signed, checkTypes(table, rows.Schema())
 }
 
 var temporarySchema = "pg_temp"
