@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
@@ -64,4 +65,40 @@ func shareABudget(t *testing.T, leases lease.Leases) {
 	again, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	require.NoError(t, rich.WaitReady(again, 4))
+}
+
+// A pool whose connections take a moment to close gives up what the callers of another wait for, and no more, however they come.
+func TestAPoolGivesUpNoMoreThanOthersWaitFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := must(testserver.Start(testserver.Options{Listen: testserver.InMemory}))
+		defer func() { require.NoError(t, srv.Close()) }()
+		srv.Faults().Set(testserver.Fault{On: testserver.OnCloseSession, Do: testserver.Delay(50 * time.Millisecond)})
+		ctx, leases := context.WithoutCancel(t.Context()), lease.NewLeases("warehouse", 16)
+		cfg := flightpool.Config{MinIdle: 16, MaxSize: 32, Leases: leases, Dialer: srv.Dial}
+		rich := must(flightpool.New(t.Context(), "grpc://server:1", cfg))
+		defer func() { require.NoError(t, rich.Close(ctx)) }()
+		require.NoError(t, rich.WaitReady(t.Context(), 16))
+		cfg.MinIdle = -1
+		poor := must(flightpool.New(t.Context(), "grpc://server:1", cfg))
+		defer func() { require.NoError(t, poor.Close(ctx)) }()
+		const callers = 8
+		sessions := make(chan *flightpool.SessionHandle, callers)
+		for range callers {
+			go func() {
+				if s, err := poor.AcquireSession(t.Context()); assert.NoError(t, err) {
+					sessions <- s
+				}
+			}()
+			time.Sleep(time.Millisecond)
+		}
+		for range callers {
+			defer func(s *flightpool.SessionHandle) { require.NoError(t, s.Close()) }(<-sessions)
+		}
+		time.Sleep(time.Second)
+		closed := uint64(0)
+		for _, n := range rich.Stats().Closed {
+			closed += n
+		}
+		require.EqualValues(t, callers, closed)
+	})
 }

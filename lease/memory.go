@@ -127,7 +127,12 @@ const (
 func (m *memoryLeases) askSoon() {
 	if !m.asking {
 		m.asking = true
-		time.AfterFunc(askAfter, m.askHolders)
+		time.AfterFunc(askAfter, func() {
+			m.mu.Lock()
+			m.asking = false
+			m.mu.Unlock()
+			m.askHolders()
+		})
 	}
 	if !m.repeating {
 		m.repeating = true
@@ -148,17 +153,16 @@ func (m *memoryLeases) askAgain() {
 // askHolders asks for what holders have above their shares and do not use.
 func (m *memoryLeases) askHolders() {
 	m.mu.Lock()
-	m.asking = false
 	above := m.holders.Above()
 	m.mu.Unlock()
 	for holder, n := range above {
 		go holder.Ask(n, func(closing int, err error) {
 			m.mu.Lock()
 			m.holders.Answered(holder, closing)
-			if closing < n { // others may have what is lacking
-				m.askSoon()
-			}
 			m.mu.Unlock()
+			if closing < n { // others may have what is lacking
+				m.askHolders()
+			}
 			if err != nil {
 				slog.Error("a holder failed to close idle connections", "budget", m.name, "error", err)
 			}

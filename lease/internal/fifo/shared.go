@@ -26,11 +26,30 @@ type part struct {
 	asked   int // what Above has asked for, until Answered
 	early   int // connections released meanwhile, which may be of those
 	closing int // what it gives up, and has not released yet
+	rounds  int // that have begun since it was asked, or has begun to close
 	kept    int // what it has said in this round that it cannot give up
 }
 
+// An answer is waited for in the round of its question, and the end of a close for as many as connections take to be closed.
+const (
+	answerRounds = 1
+	closeRounds  = 10
+)
+
+// going is what it gives up, as far as that is believed.
+func (p *part) going() int {
+	n := 0
+	if p.rounds < closeRounds {
+		n = p.closing
+	}
+	if p.rounds < answerRounds {
+		n += p.asked
+	}
+	return min(n, p.inUse)
+}
+
 // has is what it keeps.
-func (p *part) has() int { return p.inUse - p.closing - p.asked }
+func (p *part) has() int { return p.inUse - p.going() }
 
 func (p *part) wants() int { return p.has() + p.callers.Len() }
 
@@ -134,7 +153,7 @@ func (s *Shared[K]) Above() map[K]int {
 	above := map[K]int{}
 	for _, h := range all {
 		if n := min(h.has-max(most, h.keeps), need); n > 0 && h.p.asked == 0 {
-			h.p.asked, above[h.of] = n, n
+			h.p.asked, h.p.rounds, above[h.of] = n, 0, n
 			need -= n
 		}
 	}
@@ -173,7 +192,7 @@ func share[K comparable](all []holder[K], total int) (most, n int) {
 func (s *Shared[K]) Answered(of K, closing int) {
 	p := s.parts[of]
 	asked := p.asked
-	p.asked, p.closing, p.early = 0, p.closing+max(0, closing-p.early), 0
+	p.asked, p.closing, p.early, p.rounds = 0, p.closing+max(0, closing-p.early), 0, 0
 	if closing < asked {
 		p.kept = p.has()
 	}
@@ -184,6 +203,7 @@ func (s *Shared[K]) Answered(of K, closing int) {
 func (s *Shared[K]) NewRound() {
 	for _, p := range s.parts {
 		p.kept = 0
+		p.rounds++
 	}
 }
 

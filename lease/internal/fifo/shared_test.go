@@ -226,3 +226,36 @@ func TestAsManyAreAskedForAsAreLacking(t *testing.T) {
 	require.Len(t, s.Above(), 1, "another has what the one keeps")
 	require.Empty(t, s.Above())
 }
+
+// One that does not answer, or does not close what it has said, keeps nobody waiting for ever.
+func TestAHolderThatDoesNothingIsNotWaitedFor(t *testing.T) {
+	var s Shared[int]
+	for of := range 2 {
+		for range 4 {
+			s.Take(of)
+		}
+	}
+	s.Join(2)
+	ask := func() (of int) {
+		above := s.Above()
+		require.Len(t, above, 1)
+		for of = range above {
+			require.Equal(t, 1, above[of])
+		}
+		require.Empty(t, s.Above())
+		return of
+	}
+	silent := ask()
+	s.NewRound()
+	other := ask()
+	require.NotEqual(t, silent, other)
+	s.Answered(other, 1)
+	s.NewRound()
+	require.Empty(t, s.Above(), "one is being closed")
+	for range closeRounds {
+		s.NewRound()
+	}
+	require.Equal(t, other, ask(), "it was not")
+	s.Answered(silent, 0)
+	s.Answered(other, 0)
+}

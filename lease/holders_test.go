@@ -1,0 +1,140 @@
+package lease_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/lease/fleet"
+)
+
+// An idler is a holder that uses nothing of what it has, or all. What it closes is closed a moment later.
+type idler struct {
+	mu             sync.Mutex
+	busy           bool
+	idle           []func()
+	asked, closing int
+}
+
+// newIdler makes one that has n of a budget.
+func newIdler(t *testing.T, l lease.Leases, n int, busy bool) *idler {
+	p := &idler{busy: busy}
+	ctx := lease.WithHolder(t.Context(), lease.NewHolder(p.closeIdle))
+	for range n {
+		release, err := l.Acquire(ctx)
+		require.NoError(t, err)
+		p.idle = append(p.idle, release)
+	}
+	return p
+}
+
+func (p *idler) closeIdle(n int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	if p.busy {
+		return 0
+	}
+	n = min(n, len(p.idle))
+	p.closing += n
+	for _, release := range p.idle[:n] {
+		time.AfterFunc(100*time.Millisecond, release)
+	}
+	p.idle = p.idle[n:]
+	return n
+}
+
+func (p *idler) read() (asked, closing int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked, p.closing
+}
+
+func (p *idler) releaseAll() {
+	for _, release := range p.idle {
+		release()
+	}
+}
+
+// Holders give up as many as others wait for, however many holders there are, and also while those are being closed. The few
+// that have something idle are found at once among many.
+func TestHoldersGiveUpWhatOthersWaitFor(t *testing.T) {
+	const limit = 20
+	for name, budget := range map[string]func(*testing.T) lease.Leases{
+		"in memory": func(*testing.T) lease.Leases { return lease.NewLeases("b", limit) },
+		"of a fleet": func(t *testing.T) lease.Leases {
+			l, err := fleet.New(t.Context(), fleet.NewMemory(), fleet.Config{Budget: "b", Limit: limit, Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			return l
+		},
+	} {
+		for story, s := range map[string]struct{ holders, busy, callers int }{
+			"many holders":           {holders: limit / 2, callers: 1},
+			"one":                    {holders: 1, callers: 4},
+			"one, down to its share": {holders: 1, callers: limit},
+			"few that have some":     {holders: limit / 2, busy: limit/2 - 1, callers: 1},
+		} {
+			t.Run(name+"/"+story, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := budget(t)
+					var holders []*idler
+					for i := range s.holders {
+						holders = append(holders, newIdler(t, l, limit/s.holders, i < s.busy))
+					}
+					served := make(chan func(), s.callers)
+					ctx, cancel := context.WithTimeout(lease.WithHolder(t.Context(), lease.NewHolder(nil)), time.Minute)
+					defer cancel()
+					for range s.callers {
+						go func() {
+							if release, err := l.Acquire(ctx); err == nil {
+								served <- release
+							}
+						}()
+						time.Sleep(time.Millisecond)
+					}
+					time.Sleep(20 * time.Second)
+					share := min(s.callers, limit/2)
+					require.Len(t, served, share)
+					all := 0
+					for _, p := range holders {
+						_, closing := p.read()
+						all += closing
+					}
+					require.Equal(t, share, all)
+					<-ctx.Done()
+					for len(served) > 0 {
+						(<-served)()
+					}
+					for _, p := range holders {
+						p.releaseAll()
+					}
+					require.NoError(t, l.Close(t.Context()))
+				})
+			})
+		}
+	}
+}
+
+// A holder that has nothing idle is asked again every second, not for each who comes.
+func TestABusyHolderIsAskedOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lease.NewLeases("b", 2)
+		busy := newIdler(t, l, 2, true)
+		for range 1000 {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+			go func() { _, _ = l.Acquire(ctx); cancel() }()
+			time.Sleep(time.Millisecond)
+		}
+		asked, _ := busy.read()
+		require.LessOrEqual(t, asked, 2)
+		time.Sleep(10 * time.Millisecond) // nobody waits
+		busy.releaseAll()
+		require.NoError(t, l.Close(t.Context()))
+	})
+}
