@@ -92,7 +92,7 @@
 //	driver.go, wire.go       the Flight SQL driver and its wrapping; its RPCs and where they go
 //	conn.go, rows.go         a connection and its calls; its DoGet: endpoints and schemas
 //	position.go              how far a result was given out
-//	prepared.go, command.go  statements; its DoPut and DoAction: transactions
+//	prepared.go, command.go, ingest.go   statements; its DoPut and DoAction: transactions
 //	send.go, stream.go       what both kinds share; like.go, fault.go: patterns, errors
 //	generic.go               the other kind: any driver of ADBC's
 //	generic_driver.go        which driver it is
