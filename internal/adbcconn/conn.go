@@ -2,7 +2,6 @@ package adbcconn
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
