@@ -85,6 +85,22 @@ func TestNothingIsKeptWithoutAMarkWhereThereWasOne(t *testing.T) {
 	})
 }
 
+// One refusal may be a failure of the server's own. Without the mark a statement of the session that replaced ours, which has the
+// same number, would run in place of the one that is kept.
+func TestAMarkThatIsRefusedOnceIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, swanLake())
+		c, err := s.foreign(t)(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		s.Faults().Set(testserver.Fault{On: testserver.OnPrepare, SQL: "SELECT '", Times: 1, Do: testserver.Fail(codes.FailedPrecondition, "not now")})
+		kept, err := c.Prepare(t.Context(), "SELECT 2", backend.Call{})
+		require.NoError(t, err)
+		require.Equal(t, 2, s.Ledger().Snapshot().Prepared, "with the mark")
+		require.NoError(t, kept.Close(t.Context()))
+	})
+}
+
 // A proxy may say in the server's place that there are no prepared statements.
 func TestATransactionIsWatchedWhereOneWasBefore(t *testing.T) {
 	for _, on := range []testserver.Point{testserver.OnPrepare, "ClosePreparedStatement"} {

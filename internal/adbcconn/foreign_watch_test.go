@@ -500,7 +500,7 @@ func TestAMarkThatWasRefusedIsAskedForAgain(t *testing.T) {
 		c, err := s.foreign(t)(t.Context())
 		require.NoError(t, err)
 		defer func() { require.NoError(t, c.Close()) }()
-		s.Faults().Set(testserver.Fault{On: testserver.OnPrepare, SQL: "SELECT '", Times: 1, Do: testserver.Fail(codes.InvalidArgument, "not this one")})
+		s.Faults().Set(testserver.Fault{On: testserver.OnPrepare, SQL: "SELECT '", Times: 2, Do: testserver.Fail(codes.InvalidArgument, "not this one")})
 		for _, handles := range []int{1, 2} { // without the mark, and with it
 			stmt, err := c.Prepare(t.Context(), "SELECT 2", backend.Call{})
 			require.NoError(t, err)

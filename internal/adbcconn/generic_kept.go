@@ -130,8 +130,15 @@ func (c *GenericConn) ensureMark(ctx context.Context) error {
 	if c.mark.stmt != nil || c.mark.refused {
 		return c.checkMark(ctx)
 	}
+	refused := func(err error) bool {
+		e, isADBC := adbcError(err)
+		return isADBC && faultOf(e).KeepsConn() && !c.mark.taken
+	}
 	err := c.makeMark(ctx)
-	if e, isADBC := adbcError(err); isADBC && faultOf(e).KeepsConn() && !c.mark.taken {
+	if refused(err) { // once, that may be a failure of the server's own
+		err = c.makeMark(ctx)
+	}
+	if refused(err) {
 		c.mark.refused = true
 		return nil
 	}
