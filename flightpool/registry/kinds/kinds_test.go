@@ -160,21 +160,27 @@ func (r *reclaiming) OnReclaim(f func(int) int) func() {
 	return func() { r.ask = nil }
 }
 
-// What a user of the registry keeps idle is given up for others of the fleet, which are short.
-func TestIdleDSQLConnectionsAreGivenUpForTheFleet(t *testing.T) {
+// dsqlRegistry is a registry with a server d of kinds.DSQL that has leases, with these options.
+func dsqlRegistry(t *testing.T, leases lease.Leases, options string) (*registry.Registry, *dsqlgate.Gate) {
 	server := postgres(t, "app")
 	key := dsqlgate.Credential{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret"}
 	gate, err := dsqlgate.Start(t.Context(), dsqlgate.Options{Upstream: server.DSN(), Credentials: []dsqlgate.Credential{key}})
 	require.NoError(t, err)
-	defer func() { require.NoError(t, gate.Close()) }()
-	leases := &reclaiming{Leases: lease.NewLeases("fleet", 2)}
+	t.Cleanup(func() { require.NoError(t, gate.Close()) })
 	r := newRegistry(t, kinds.DSQL(dsql.Config{
 		TLS: gate.ClientTLS(), Dial: gate.Dial, Leases: leases, Logger: slog.New(slog.DiscardHandler),
 		Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, ""),
 	}))
 	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
-		CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host '%s', min_connections '0', warmup_connections '0');
-		CREATE USER MAPPING FOR PUBLIC SERVER d`, gate.Host())))
+		CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host '%s', %s);
+		CREATE USER MAPPING FOR PUBLIC SERVER d`, gate.Host(), options)))
+	return r, gate
+}
+
+// What a user of the registry keeps idle is given up for others of the fleet, which are short.
+func TestIdleDSQLConnectionsAreGivenUpForTheFleet(t *testing.T) {
+	leases := &reclaiming{Leases: lease.NewLeases("fleet", 2)}
+	r, _ := dsqlRegistry(t, leases, "min_connections '0', warmup_connections '0'")
 	busy, err := r.Acquire(t.Context(), "d", "ann")
 	require.NoError(t, err)
 	whoami(t, r, "d", "ann", "postgres") // leaves one idle
@@ -189,18 +195,7 @@ func TestIdleDSQLConnectionsAreGivenUpForTheFleet(t *testing.T) {
 
 // Users of one process share a budget: what one keeps idle another need not wait for.
 func TestIdleDSQLConnectionsAreGivenUpForOtherUsers(t *testing.T) {
-	server := postgres(t, "app")
-	key := dsqlgate.Credential{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret"}
-	gate, err := dsqlgate.Start(t.Context(), dsqlgate.Options{Upstream: server.DSN(), Credentials: []dsqlgate.Credential{key}})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, gate.Close()) }()
-	r := newRegistry(t, kinds.DSQL(dsql.Config{
-		TLS: gate.ClientTLS(), Dial: gate.Dial, Leases: lease.NewLeases("fleet", 2), Logger: slog.New(slog.DiscardHandler),
-		Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, ""),
-	}))
-	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
-		CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host '%s', min_connections '2');
-		CREATE USER MAPPING FOR PUBLIC SERVER d`, gate.Host())))
+	r, gate := dsqlRegistry(t, lease.NewLeases("fleet", 2), "min_connections '2'")
 	for _, user := range []string{"ann", "bob", "ann"} {
 		c, err := r.Acquire(t.Context(), "d", user)
 		require.NoError(t, err)
@@ -226,19 +221,8 @@ func (r *revoking) Valid() error { return nil }
 
 // Whose leases are revoked is cut by the deadline. What users of the registry keep idle is closed, and not lent when it is.
 func TestNoDSQLConnectionIsLentThatARevocationHasCut(t *testing.T) {
-	server := postgres(t, "app")
-	key := dsqlgate.Credential{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret"}
-	gate, err := dsqlgate.Start(t.Context(), dsqlgate.Options{Upstream: server.DSN(), Credentials: []dsqlgate.Credential{key}})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, gate.Close()) }()
 	leases := &revoking{Leases: lease.NewLeases("fleet", 9)}
-	r := newRegistry(t, kinds.DSQL(dsql.Config{
-		TLS: gate.ClientTLS(), Dial: gate.Dial, Leases: leases, Logger: slog.New(slog.DiscardHandler),
-		Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, ""),
-	}))
-	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
-		CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host '%s', min_connections '0', warmup_connections '0');
-		CREATE USER MAPPING FOR PUBLIC SERVER d`, gate.Host())))
+	r, gate := dsqlRegistry(t, leases, "min_connections '0', warmup_connections '0'")
 	for _, late := range []bool{false, true} { // one comes back before the deadline
 		c, err := r.Acquire(t.Context(), "d", "ann")
 		require.NoError(t, err)
