@@ -110,17 +110,3 @@ func where(opts backend.IngestOptions) string {
 	}
 	return "lower(database_name) = lower(" + database + ") AND lower(schema_name) = lower(" + schema + ")"
 }
-
-// runText runs a statement without rows. The caller holds driverLock.
-func (c *GenericConn) runText(ctx context.Context, sql string) error {
-	stmt, err := c.cn.NewStatement()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = stmt.Close() }()
-	if err := stmt.SetSqlQuery(sql); err != nil {
-		return err
-	}
-	_, err = stmt.ExecuteUpdate(ctx)
-	return err
-}

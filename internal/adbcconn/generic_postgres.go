@@ -78,34 +78,6 @@ func (c *GenericConn) fitToTable(ctx context.Context, rows array.RecordReader, o
 
 var temporarySchema = "pg_temp"
 
-func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
-
-// textRows are the rows of a query of two columns of texts. The caller holds driverLock.
-func (c *GenericConn) textRows(ctx context.Context, sql string) (rows [][2]string, err error) {
-	stmt, err := c.cn.NewStatement()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = stmt.Close() }()
-	if err := stmt.SetSqlQuery(sql); err != nil {
-		return nil, err
-	}
-	reader, _, err := stmt.ExecuteQuery(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Release()
-	for {
-		if more, err := hasNext(ctx, reader); !more {
-			return rows, err
-		}
-		batch := reader.RecordBatch()
-		for i := range int(batch.NumRows()) {
-			rows = append(rows, [2]string{strings.Clone(batch.Column(0).ValueStr(i)), strings.Clone(batch.Column(1).ValueStr(i))})
-		}
-	}
-}
-
 // checkTypes refuses rows of which PostgreSQL would take the bytes of a value for another.
 func checkTypes(table [][2]string, rows *arrow.Schema) error {
 	for _, field := range rows.Fields() {
