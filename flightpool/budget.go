@@ -9,31 +9,26 @@ import (
 	"github.com/flightpool/flightpool/lease"
 )
 
-// admitByBudgets asks Leases and Limiter for an open, nil where there are none. What is idle is
-// given up for other pools of the process that wait for Leases.
+// admitByBudgets asks Leases and Limiter for an open, nil where there are none. Others of the
+// process or fleet that wait for Leases are given what is above the pool's share.
 func (p *FlightSQLPool) admitByBudgets() func(context.Context) (release func(), err error) {
 	if p.cfg.Leases == nil && p.cfg.Limiter == nil {
 		return nil
 	}
 	admit, self := lease.Admit(p.cfg.Leases, p.cfg.Limiter), lease.NewHolder(func(n int) int {
 		<-p.connsSet
-		return p.conns.CloseIdle(n, 0)
+		return p.conns.GiveUp(n)
 	})
 	return func(ctx context.Context) (func(), error) { return admit(lease.WithHolder(ctx, self)) }
 }
 
-// followLeases has the pool do what a fleet's budget asks of it: give up idle connections
-// that others wait for, and all of them when their leases are revoked. life ends with the
+// followLeases has the pool close all connections when its leases are revoked. life ends with the
 // pool. stopFollowing ends it.
 func (p *FlightSQLPool) followLeases(life context.Context) error {
 	p.stopFollowing = func() {}
 	return callback.Isolate(userCode, func() error {
 		if revoker, ok := p.cfg.Leases.(lease.Revoker); ok {
 			p.stopFollowing = revoker.OnRevoke(func(r lease.Revocation) { p.revoked(life, r) })
-		}
-		if reclaimer, ok := p.cfg.Leases.(lease.Reclaimer); ok {
-			stopRevokes, stop := p.stopFollowing, reclaimer.OnReclaim(func(n int) int { return p.conns.CloseIdle(n, 0) })
-			p.stopFollowing = func() { defer stop(); stopRevokes() }
 		}
 		return nil
 	})

@@ -366,9 +366,6 @@ func (b *badStops) Valid() error { return nil }
 func (b *badStops) OnRevoke(func(lease.Revocation)) func() {
 	return func() { b.ended = append(b.ended, "revoke"); b.bad() }
 }
-func (b *badStops) OnReclaim(func(int) int) func() {
-	return func() { b.ended = append(b.ended, "reclaim") }
-}
 
 func TestABudgetThatDoesNotLetGoIsAnErrorOfClose(t *testing.T) {
 	hangs := make(chan struct{})
@@ -392,7 +389,7 @@ func TestABudgetThatDoesNotLetGoIsAnErrorOfClose(t *testing.T) {
 				}
 				close(hangs)
 				synctest.Wait()
-				require.Equal(t, []string{"revoke", "reclaim"}, budget.ended)
+				require.Equal(t, []string{"revoke"}, budget.ended)
 				require.Zero(t, srv.Ledger().Snapshot().Conns)
 			})
 		})

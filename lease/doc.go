@@ -18,8 +18,7 @@
 //
 //	reservoir.Config[C]{Admit: lease.Admit(leases, limiter), …}
 //
-// A fleet's budget asks for connections besides: a Reclaimer for idle ones that others
-// wait for (Reservoir.CloseIdle), a Revoker for all of them (Reservoir.Recall). Where several
-// pools of a process share a budget each is a Holder, which gives up idle connections for the
-// others. The pools of packages flightpool and dsql do all three.
+// A budget asks for connections besides: a Holder, which each pool is, for those that others
+// of the process or fleet wait for (Reservoir.GiveUp), and a fleet's, which is a Revoker, for all of
+// them (Reservoir.Recall). The pools of packages flightpool and dsql do both.
 package lease

@@ -6,18 +6,20 @@ import (
 	"github.com/flightpool/flightpool/internal/callback"
 )
 
-// Holder is a user of budgets that has others beside it in its process: a pool, for example. A
-// budget that is full divides what its process has among those that want it: whoever has least
-// is served first, and whoever has more than its share is asked for what it does not use.
-type Holder struct{ closeIdle func(n int) (closing int) }
+// Holder is a user of budgets that has others beside it in its process or fleet: a pool, for
+// example. A budget that is full divides what there is among those that want it: whoever has least
+// is served first, and whoever has more than its share is asked to give it up.
+type Holder struct{ giveUp func(n int) (closing int) }
 
-// NewHolder makes a holder. While others of the process wait for what it has above its share,
-// closeIdle is called with n from time to time: it should close up to n connections that nobody
-// uses, and none that are in use. It returns how many it closes, and need not wait until they are
-// closed: the rest is taken to be in use. It runs on a goroutine of its own, never two at a time for one
-// budget, maybe once more behind the release of the last lease, and must not call Close of a
-// budget. A panic in it is logged.
-func NewHolder(closeIdle func(n int) (closing int)) *Holder { return &Holder{closeIdle} }
+// NewHolder makes a holder. While others wait for what it has above its share, giveUp is called
+// with n from time to time: n of its connections should go, those included that it is closing
+// already. It should close those that nobody uses, and for the rest those that come back within
+// some seconds, but none that are in use. It returns how many of the n it gives up, and need not
+// wait until they are closed; what it has said is believed for as long as connections come, and
+// then it is taken to need the rest, of which others then give up more. It runs on a goroutine of
+// its own, never two at a time for one budget, maybe once more behind the release of the last
+// lease, and must not call Close of a budget. A panic in it is logged. reservoir.GiveUp is such a function.
+func NewHolder(giveUp func(n int) (closing int)) *Holder { return &Holder{giveUp} }
 
 type holderKey struct{}
 
@@ -34,13 +36,13 @@ func HolderOf(ctx context.Context) *Holder {
 	return h
 }
 
-// Ask asks the holder for n connections, and ends by calling answered with how many it closes,
-// and with an error if closeIdle panicked. Implementations of Leases call it, each time on a goroutine of its own.
+// Ask asks the holder for n connections, and ends by calling answered with how many it gives up,
+// and with an error if giveUp panicked. Implementations of Leases call it, each time on a goroutine of its own.
 func (h *Holder) Ask(n int, answered func(closing int, err error)) {
 	closing := 0
 	callback.Guard("lease: a holder", func() error {
-		if h != nil && h.closeIdle != nil {
-			closing = h.closeIdle(n)
+		if h != nil && h.giveUp != nil {
+			closing = h.giveUp(n)
 		}
 		return nil
 	}, func(err error) { answered(closing, err) })

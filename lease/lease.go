@@ -80,21 +80,6 @@ type Revocation struct {
 	Cause    error
 }
 
-// Reclaimer is what a Leases is beside when it can tell that others of the
-// fleet are short of what this process has.
-type Reclaimer interface {
-	// OnReclaim registers f and returns a function that ends the
-	// registration. While the fleet is short and this process has n
-	// connections above its share, f is called with n every few seconds: it
-	// should close up to n connections that nobody uses, and none that are in
-	// use. It returns how many it closes, and need not wait until they are
-	// closed: the rest is taken to be in use, so that others share what is
-	// left. f runs on a goroutine of its own, never two at a time for one
-	// registration, and must not call Close. A panic in f is logged, and f is
-	// taken to close none.
-	OnReclaim(f func(n int) (closing int)) (stop func())
-}
-
 // Stats describes a Leases. Fleet-wide numbers are those last seen.
 type Stats struct {
 	Limit   int // connections the fleet may have; 0 when not known yet

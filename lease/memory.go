@@ -12,7 +12,7 @@ import (
 
 // NewLeases is a budget of limit connections within one process. It panics
 // when limit is not positive. name appears in errors. While it is full and callers
-// wait, holders (Holder) that have more than their share are asked for what they do not use.
+// wait, holders (Holder) that have more than their share are asked to give it up.
 func NewLeases(name string, limit int) Leases {
 	if limit <= 0 {
 		panic("lease: limit must be positive")
@@ -150,10 +150,10 @@ func (m *memoryLeases) askAgain() {
 	}
 }
 
-// askHolders asks for what holders have above their shares and do not use.
+// askHolders asks for what holders have above their shares.
 func (m *memoryLeases) askHolders() {
 	m.mu.Lock()
-	above := m.holders.Above()
+	above := m.holders.Above(0)
 	m.mu.Unlock()
 	for holder, n := range above {
 		go holder.Ask(n, func(closing int, err error) {
@@ -164,7 +164,7 @@ func (m *memoryLeases) askHolders() {
 				m.askHolders()
 			}
 			if err != nil {
-				slog.Error("a holder failed to close idle connections", "budget", m.name, "error", err)
+				slog.Error("a holder failed to give up connections", "budget", m.name, "error", err)
 			}
 		})
 	}

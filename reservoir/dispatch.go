@@ -15,6 +15,7 @@ const (
 // calls reconcile afterwards.
 func (r *Reservoir[C]) dispatch(e *entry[C], fx *effects[C]) {
 	now := r.clock.now()
+	r.endPromise(now)
 	if _, unfit := r.mustClose(e, now); !unfit { // what is closed anyway needs no successor
 		r.markStale(e, now)
 	}
@@ -49,7 +50,7 @@ func (r *Reservoir[C]) destinationOf(e *entry[C], now int64) (destination, Reaso
 		}
 	}
 	switch {
-	case r.exceeds(r.limit()):
+	case r.exceeds(r.limit()), r.isPromised(e, now):
 		return toClose, OverCapacity
 	case r.mu.waiters.n > 0:
 		return toWaiter, 0

@@ -132,6 +132,7 @@
 //	demand.go                            which opens and replacements are missing
 //	entry.go, dispatch.go                connections and their state; what becomes of them
 //	open.go, check.go, close.go, evict.go      the calls of Config's functions; idle ones closed on request
+//	giveup.go                                 connections given up for others, those in use too
 //	sweep.go, lifetime.go                what time brings; how long connections live
 //	verify.go, mutex.go, mutex_watched.go      what holds under the lock, checked with the tag invariants
 package reservoir

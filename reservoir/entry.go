@@ -208,6 +208,7 @@ func (r *Reservoir[C]) retire(e *entry[C], reason Reason, cause error, fx *effec
 	r.forgetTimes(e)
 	r.move(e, closing)
 	r.capSuperseded()
+	r.countPromised()
 	e.reason, e.cause = reason, cause
 	r.begin(e, fx)
 }

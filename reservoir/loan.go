@@ -172,7 +172,7 @@ func (r *Reservoir[C]) release(l Loan[C]) error {
 // idle one, and reconcile do nothing: the common case, worth a short way. The
 // caller holds mu.
 func (r *Reservoir[C]) canRequeue(e *entry[C]) bool {
-	return r.mu.waiters.n == 0 && e.idleSince < e.fastPathUntil && e.generation == r.mu.generation && r.live() <= r.mu.maxSize
+	return r.mu.waiters.n == 0 && e.idleSince < e.fastPathUntil && e.generation == r.mu.generation && r.live() <= r.mu.maxSize && r.mu.promise.n == 0
 }
 
 // callReleased tells of the end of a loan.
@@ -201,9 +201,13 @@ func (r *Reservoir[C]) releaseWithReset(l Loan[C]) error {
 		return ErrReleased
 	}
 	held := r.endUse(e)
-	_, unfit := r.mustClose(e, r.clock.now())
+	now := r.clock.now()
+	reason, unfit := r.mustClose(e, now)
+	if !unfit && r.isPromised(e, now) {
+		reason, unfit = OverCapacity, true
+	}
 	if unfit {
-		r.dispatch(e, &fx)
+		r.retire(e, reason, e.lost, &fx)
 		r.reconcile(&fx)
 	} else {
 		r.move(e, resetting)

@@ -481,6 +481,10 @@ func (w *world) steer(ctx context.Context, n int) {
 			w.failf("tune: %v", err)
 		}
 	case 95:
+		if w.wide != nil && w.wide.random.IntN(2) == 0 {
+			w.giveUp()
+			return
+		}
 		w.note("yield %d", w.r.CloseIdle((1+w.random.IntN(3))*w.burst(), time.Duration(w.random.IntN(3))*time.Second))
 	case 96:
 		w.note("fail waiters %d", w.r.FailWaiters(errProve))

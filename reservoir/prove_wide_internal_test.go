@@ -189,6 +189,23 @@ func (w *world) acquireAsStranger(ctx context.Context) {
 	}()
 }
 
+// giveUp closes connections for others, and looks at what it says of them.
+func (w *world) giveUp() {
+	synctest.Wait()
+	n := w.wide.random.IntN(4) * w.burst()
+	w.r.mu.Lock()
+	idles, leaving, used := w.r.mu.count[idle], w.r.mu.count[closing], w.r.inUse()
+	w.r.mu.Unlock()
+	got := w.r.GiveUp(n)
+	w.note("give up %d: %d", n, got)
+	w.r.mu.Lock()
+	owed := w.r.mu.promise.n
+	w.r.mu.Unlock()
+	if closed := min(n, leaving+idles); got < closed || got > min(n, closed+used) || owed > max(0, n-closed) || owed > used {
+		w.failf("asked to give up %d, with %d idle, %d in use and %d closing: %d, and %d to come", n, idles, used, leaving, got, owed)
+	}
+}
+
 // besideClose does what may come while a reservoir closes.
 func (w *world) besideClose(ctx context.Context) {
 	if w.wide == nil {
@@ -212,6 +229,7 @@ func (w *world) besideClose(ctx context.Context) {
 		case 4:
 			w.r.CloseIdle(1, 0)
 			w.r.EvictIdle()
+			w.r.GiveUp(2)
 		case 5:
 			w.r.FailWaiters(errProve)
 		case 6:

@@ -73,6 +73,7 @@ type Reservoir[C any] struct {
 		readyWaits      []*readyWait
 
 		maxSize, minIdle int
+		promise          promise
 		ceiling          int    // what the total may not exceed now; above the limit for a while after Resize
 		generation       uint64 // counts Reset and Close: what is older is closed
 

@@ -20,7 +20,7 @@ const (
 	Discarded
 	// Outdated: opened before the last Reservoir.Reset.
 	Outdated
-	// OverCapacity: beyond MaxSize after Resize or an overflow, or CloseIdle was called.
+	// OverCapacity: beyond MaxSize after Resize or an overflow, or CloseIdle or GiveUp was called.
 	OverCapacity
 	// Unhealthy: Check failed.
 	Unhealthy

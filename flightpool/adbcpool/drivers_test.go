@@ -663,8 +663,7 @@ func (b *takenBudget) OnRevoke(f func(lease.Revocation)) func() {
 	return func() { b.mu.Lock(); defer b.mu.Unlock(); b.listen = nil }
 }
 
-func (b *takenBudget) OnReclaim(func(int) int) func() { return func() {} }
-func (b *takenBudget) Valid() error                   { return nil }
+func (b *takenBudget) Valid() error { return nil }
 
 func (b *takenBudget) revoke(r lease.Revocation) {
 	b.mu.Lock()

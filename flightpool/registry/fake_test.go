@@ -102,7 +102,7 @@ func (c sqlConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return made, nil
 }
 
-// OnReclaim is lease.Reclaimer's. The budget is the server's.
+// OnReclaim is Reclaimer's. The budget is the server's.
 func (c sqlConnector) OnReclaim(f func(n int) int) func() {
 	c.f.set(func() { c.f.reclaims = append(c.f.reclaims, &f) })
 	return func() {

@@ -26,7 +26,7 @@ type Kind struct {
 	// an io.Closer, it is closed after the last of its connections. Connections with a
 	// method ExpiresAt() time.Time are replaced before that. An error of Connect that is
 	// ErrExhausted says that it has waited for a permission, and nothing of the server. A
-	// connector that is a lease.Reclaimer has idle connections closed for others that are short.
+	// connector that is a Reclaimer has connections given up for others that are short.
 	Connector func(r ConnectParams) (driver.Connector, error)
 	// SQL is how sessions of a database/sql server are checked and reset.
 	SQL sqlconn.Kind
@@ -36,6 +36,14 @@ type Kind struct {
 	// it, or empty where the definition is wrong itself. See Options. Nil: all of them
 	// are taken.
 	Validate func(r ConnectParams) error
+}
+
+// A Reclaimer is a connector whose connections count against a budget of its own, and that learns
+// when others are short of them.
+type Reclaimer interface {
+	// OnReclaim registers f and returns a function that ends the registration. While others wait
+	// for what f's owner has above its share, f is called as lease.NewHolder says.
+	OnReclaim(f func(n int) (closing int)) (stop func())
 }
 
 // ConnectParams is what a Kind needs to reach a server as a user.

@@ -9,17 +9,16 @@ import (
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/taskgroup"
-	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
 
 // newSQLVersion makes a version of its reservoir. Where its connector knows of others that are short of connections, it
-// closes idle ones for them: they count against a budget that the registry does not know.
+// gives some up for them: they count against a budget that the registry does not know.
 func newSQLVersion(conns *reservoir.Reservoir[*sqlconn.Conn], l *sqlTimeouts, connector driver.Connector, tracing *sqlTracing) *sqlVersion {
 	g := &sqlVersion{reservoirVersion: reservoirVersion[*sqlconn.Conn]{conns, &taskgroup.Group{}}, timeouts: l, connector: connector, tracing: tracing}
-	if reclaimer, ok := connector.(lease.Reclaimer); ok {
-		g.stopReclaims = reclaimer.OnReclaim(func(n int) int { return conns.CloseIdle(n, 0) })
+	if reclaimer, ok := connector.(Reclaimer); ok {
+		g.stopReclaims = reclaimer.OnReclaim(conns.GiveUp)
 	}
 	return g
 }

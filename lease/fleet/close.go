@@ -56,11 +56,10 @@ func (l *Leases) Close(ctx context.Context) error {
 func (l *Leases) stopGoroutines() {
 	l.stop()
 	l.mu.Lock()
-	revokes, reclaims := l.revokes, l.reclaims
-	l.revokes, l.reclaims = nil, nil
+	revokes := l.revokes
+	l.revokes = nil
 	l.mu.Unlock()
 	revokes.close()
-	reclaims.close()
 	l.running.Wait()
 }
 

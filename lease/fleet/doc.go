@@ -119,11 +119,11 @@
 // unless somebody else did so within a heartbeat, reads all shards and finds the
 // max-min share of what others do not use: the level to which all wants have to be cut
 // down to fit. While a level stands, nobody takes more than it, spare leases above it
-// go back at once, and OnReclaim asks for idle connections above it. Connections in use
-// are not taken away: a process that has no more idle ones writes into its entry what
-// it keeps above the level, and the next level shares the rest among the others. What a process
-// has, its Holders share likewise: while one waits in vain, those above its share of it are asked
-// for idle connections at each heartbeat.
+// go back at once, and the process's Holders are asked at each heartbeat for what it has above
+// it, those that have most first: idle connections, and those in use as they come back. None is
+// taken away from its borrower: a process whose connections do not come back writes into its entry
+// what it keeps above the level, and the next level shares the rest among the others. What a process
+// has, its Holders share likewise, while one of them waits in vain.
 //
 //	100 connections: 50 in use of a process, others want 5, 60 and 60
 //	    first level   31, which the first cannot come down to
@@ -148,8 +148,8 @@
 // that makes a request. The state that both go by is guarded by one mutex, which is held
 // for arithmetic alone; a change of what is held ends with the granting of what it
 // allows. What only the loop needs, such as when the next heartbeat is due, has no lock.
-// Functions of OnRevoke and OnReclaim run on goroutines of their own, one for each; one
-// that is slow hears of the latest event only. A Limiter is built likewise.
+// Functions of OnRevoke run on goroutines of their own, one for each; one
+// that is slow hears of the latest revocation only. So do those of Holders, each asked once at a time. A Limiter is built likewise.
 //
 // # What a failed request means
 //

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/flightpool/flightpool/lease"
 )
 
 // Waiters by the hundred, contexts that end at any moment, closes too: every
@@ -27,7 +29,7 @@ func TestNothingIsLostHoweverManyWaitWhenProcessesClose(t *testing.T) {
 					p.set(func(p *process) {
 						p.faults = faults{lostRequest: 0.03, lostReply: 0.05, duplicate: 0.2, delay: 30 * time.Millisecond, duplicateDelay: 4 * time.Second}
 					})
-					l.OnReclaim(func(n int) int { time.Sleep(upTo(seeded(1), time.Minute)); return n })
+					slow := lease.NewHolder(func(n int) int { time.Sleep(upTo(seeded(1), time.Minute)); return n })
 					var us sync.WaitGroup
 					for range 200 {
 						own := r.Uint64()
@@ -37,7 +39,7 @@ func TestNothingIsLostHoweverManyWaitWhenProcessesClose(t *testing.T) {
 								ctx, c := context.WithTimeout(t.Context(), upTo(q, 90*time.Second))
 								at := time.Now()
 								d, _ := ctx.Deadline()
-								rel, err := l.Acquire(ctx)
+								rel, err := l.Acquire(lease.WithHolder(ctx, slow))
 								if time.Since(at) > d.Sub(at)+time.Second {
 									t.Errorf("late %v", time.Since(at))
 								}

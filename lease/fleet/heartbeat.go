@@ -213,14 +213,14 @@ func (l *Leases) checkIn(ctx context.Context) {
 }
 
 // fleetDuties are what every process does for the fleet: begin the next round when
-// it is time, look for the dead when a round was waited for, and ask for idle
+// it is time, look for the dead when a round was waited for, and ask for
 // connections that are above this process's share.
 func (l *Leases) fleetDuties(ctx context.Context, now instant) {
 	w := &l.work
 	if now.until(w.dutiesAt) <= 0 {
 		l.advanceRounds(ctx, now)
 	}
-	l.requestReclaim(now)
+	l.reclaim()
 	if !w.memberWritten || now.until(w.memberWriteAt) <= 0 {
 		if _, err := l.store.write(ctx, memberChange(&l.cfg, l.id, l.started)); err == nil {
 			w.memberWritten, w.memberWriteAt = true, now.add(memberTTL/2)

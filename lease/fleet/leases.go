@@ -14,8 +14,8 @@ import (
 	"github.com/flightpool/flightpool/lease/internal/fifo"
 )
 
-// Leases is a fleet's budget of connections in a Store. It is a lease.Leases,
-// a lease.Revoker and a lease.Reclaimer.
+// Leases is a fleet's budget of connections in a Store. It is a lease.Leases and
+// a lease.Revoker.
 type Leases struct {
 	cfg       Config
 	store     *meter
@@ -24,7 +24,7 @@ type Leases struct {
 	started   time.Time
 	stop      context.CancelFunc
 	running   sync.WaitGroup  // the loop
-	callbacks taskgroup.Group // the functions that OnRevoke and OnReclaim registered
+	callbacks taskgroup.Group // the functions that OnRevoke registered, and those of holders
 	wakeup    chan struct{}   // wakes the loop: there is something to do
 	work      work            // of the loop's goroutine alone
 
@@ -36,11 +36,9 @@ type Leases struct {
 	allReleased chan struct{} // closed when closed && inUse == 0
 	closed      bool
 	counts      lease.Stats // the counters only
-	revokes     subscribers[lease.Revocation]
-	reclaims    subscribers[*reclaimRequest]
-	lastReclaim *reclaimRequest // the last one, nil before the first
-	keptConns   int             // connections that were in use when it was answered; 0: some may not have been
-	connsBefore int             // connections before what may be an outage
+	revokes     subscribers
+	keptConns   int // connections that holders need, as they have answered; 0: not known
+	connsBefore int // connections before what may be an outage
 }
 
 // New joins the fleet that shares cfg.Budget. It makes what is missing of the
@@ -64,7 +62,7 @@ func open(ctx context.Context, store Store, cfg Config, clock func() instant) (*
 		id: newID(), started: time.Now(),
 		wakeup: make(chan struct{}, 1), allReleased: make(chan struct{}),
 		work:    work{pending: map[int]*unanswered{}, suspects: map[int]*suspicion{}},
-		revokes: subscribers[lease.Revocation]{}, reclaims: subscribers[*reclaimRequest]{},
+		revokes: subscribers{},
 	}
 	var err error
 	for tries := 0; tries == 0 || tries < 3 && err != nil && !isPermanent(err); tries++ {
@@ -278,7 +276,6 @@ func (l *Leases) fail(reason, cause error) error {
 }
 
 var (
-	_ lease.Leases    = (*Leases)(nil)
-	_ lease.Revoker   = (*Leases)(nil)
-	_ lease.Reclaimer = (*Leases)(nil)
+	_ lease.Leases  = (*Leases)(nil)
+	_ lease.Revoker = (*Leases)(nil)
 )

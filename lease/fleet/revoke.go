@@ -8,46 +8,32 @@ import (
 	"github.com/flightpool/flightpool/lease"
 )
 
-// subscribers are functions that want to know of events, nil once closed.
-type subscribers[T any] map[*subscription[T]]struct{}
+// subscribers are functions that want to know of revocations, nil once closed.
+type subscribers map[*subscription]struct{}
 
-// subscription delivers events to one function, one at a time. While the
+// subscription delivers revocations to one function, one at a time. While the
 // function runs only the latest of those that follow is kept.
-type subscription[T any] struct {
-	pending chan T
+type subscription struct {
+	pending chan lease.Revocation
 	ended   chan struct{}
 }
 
-// OnRevoke is as lease.Revoker says.
-func (l *Leases) OnRevoke(f func(lease.Revocation)) (stop func()) {
-	return subscribe(l, &l.revokes, f)
-}
-
-// OnReclaim is as lease.Reclaimer says.
-func (l *Leases) OnReclaim(f func(n int) (closing int)) (stop func()) {
-	return subscribe(l, &l.reclaims, func(r *reclaimRequest) {
-		closing := 0 // unless f says otherwise, which may panic
-		defer func() { l.reclaimAnswered(r, closing) }()
-		closing = f(r.n)
-	})
-}
-
-// subscribe has f called with each event of to, on a goroutine of its own, so that a
+// OnRevoke is as lease.Revoker says. f is called on a goroutine of its own, so that a
 // holder that is slow delays neither the loop nor another holder. stop does not wait
 // for a call that is under way.
-func subscribe[T any](l *Leases, to *subscribers[T], f func(T)) (stop func()) {
-	s := &subscription[T]{pending: make(chan T, 1), ended: make(chan struct{})}
+func (l *Leases) OnRevoke(f func(lease.Revocation)) (stop func()) {
+	s := &subscription{pending: make(chan lease.Revocation, 1), ended: make(chan struct{})}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if *to == nil { // closed: nothing will happen any more
+	if l.revokes == nil { // closed: nothing will happen any more
 		return func() {}
 	}
-	(*to)[s] = struct{}{}
+	l.revokes[s] = struct{}{}
 	l.callbacks.Go(func() { s.deliver(l, f) })
 	return func() {
 		l.mu.Lock()
-		_, present := (*to)[s]
-		delete(*to, s)
+		_, present := l.revokes[s]
+		delete(l.revokes, s)
 		l.mu.Unlock()
 		if present {
 			close(s.ended)
@@ -57,7 +43,7 @@ func subscribe[T any](l *Leases, to *subscribers[T], f func(T)) (stop func()) {
 
 // deliver calls f with each event until the subscription has ended, also when f panics
 // or ends its goroutine.
-func (s *subscription[T]) deliver(l *Leases, f func(T)) {
+func (s *subscription) deliver(l *Leases, f func(lease.Revocation)) {
 	for {
 		select {
 		case event := <-s.pending:
@@ -65,7 +51,7 @@ func (s *subscription[T]) deliver(l *Leases, f func(T)) {
 				return
 			}
 			if err := callback.Isolate("lease: a callback", func() error { f(event); return nil }); err != nil {
-				l.cfg.Logger.Error("a function of OnRevoke or OnReclaim failed", "budget", l.cfg.Budget, "error", err)
+				l.cfg.Logger.Error("a function of OnRevoke failed", "budget", l.cfg.Budget, "error", err)
 			}
 		case <-s.ended:
 			return
@@ -75,7 +61,7 @@ func (s *subscription[T]) deliver(l *Leases, f func(T)) {
 
 // replacePending replaces an event that waits. It never blocks: what is asked for last
 // holds. The loop alone sends.
-func (s *subscription[T]) replacePending(event T) {
+func (s *subscription) replacePending(event lease.Revocation) {
 	for {
 		select {
 		case s.pending <- event:
@@ -91,22 +77,9 @@ func (s *subscription[T]) replacePending(event T) {
 
 // close ends all subscriptions. They must have been taken out of Leases before, so that
 // no stop closes one again.
-func (s subscribers[T]) close() {
+func (s subscribers) close() {
 	for one := range s {
 		close(one.ended)
-	}
-}
-
-// publish gives an event to all who are subscribed, with no lock held.
-func publish[T any](l *Leases, to *subscribers[T], event T) {
-	l.mu.Lock()
-	all := make([]*subscription[T], 0, len(*to))
-	for s := range *to {
-		all = append(all, s)
-	}
-	l.mu.Unlock()
-	for _, s := range all {
-		s.replacePending(event)
 	}
 }
 
@@ -115,7 +88,15 @@ func publish[T any](l *Leases, to *subscribers[T], event T) {
 func (l *Leases) revoke(d time.Duration, cause error) {
 	deadline := time.Now().Add(d)
 	l.cfg.Logger.Warn("leases revoked: connections must close", "budget", l.cfg.Budget, "by", deadline, "cause", cause)
-	publish(l, &l.revokes, lease.Revocation{Deadline: deadline, Cause: cause})
+	l.mu.Lock()
+	all := make([]*subscription, 0, len(l.revokes))
+	for s := range l.revokes {
+		all = append(all, s)
+	}
+	l.mu.Unlock()
+	for _, s := range all { // with no lock held
+		s.replacePending(lease.Revocation{Deadline: deadline, Cause: cause})
+	}
 }
 
 // Valid reports, by ErrUnavailable, that a lease granted before must not be

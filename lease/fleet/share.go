@@ -4,13 +4,15 @@ import (
 	"context"
 	"sort"
 	"time"
+
+	"github.com/flightpool/flightpool/lease"
 )
 
 // updateLevel tells the fleet what this process would like, and finds out whether all
 // together want more than the limit. Then it writes the level: the most that one
 // process may have. Everybody reads that with the next heartbeat, takes no more than
-// it, gives back what it has above it and does not use, and asks for the connections
-// above it that are idle. Who finds a level that was written within a heartbeat leaves
+// it, gives back what it has above it and does not use, and asks holders for the
+// connections above it. Who finds a level that was written within a heartbeat leaves
 // it at that. Of several that write at once one succeeds, by the condition on the
 // version. A level of zero ends the shortage, and is written only if there was another.
 // What fails here is tried after the next heartbeat.
@@ -137,46 +139,34 @@ func fairLevel(records map[int]*Record, limit int) int {
 	return level + 1
 }
 
-// reclaimRequest asks the holders of this process's leases for n idle connections. The
-// mutex of Leases guards what they answer. A new one replaces it at each heartbeat
-// while the process is above its share.
-type reclaimRequest struct {
-	n, inUse   int // inUse: connections when it was asked
-	unanswered int // holders that have not answered
-	closing    int // connections that the others close
-}
-
-// requestReclaim asks for the idle ones of the connections above this process's share, or
-// else, while callers wait in vain, for those above a holder's share of what the process has.
-// A holder that has not answered within a heartbeat is taken to have none.
-func (l *Leases) requestReclaim(now instant) {
+// reclaim asks holders for the connections above this process's share, and, while callers wait
+// in vain, for those above a holder's share of what the process has. Who has not answered
+// within a heartbeat is taken to keep all.
+func (l *Leases) reclaim() {
 	l.mu.Lock()
-	// Asked a heartbeat ago: who has not answered counts as having no idle ones.
-	if l.lastReclaim != nil && l.lastReclaim.unanswered > 0 {
-		l.keptConns = l.lastReclaim.inUse
-	}
-	r := &reclaimRequest{n: l.holders.InUse() - l.state.terms.level, inUse: l.holders.InUse(), unanswered: len(l.reclaims)}
-	if !l.state.isShort(now) || r.n <= 0 {
-		l.lastReclaim, l.keptConns = nil, 0
-		l.holders.NewRound()
-		l.mu.Unlock()
-		if l.work.blocked { // this process has all that it can get
-			l.askHolders()
-		}
-		return
-	}
-	l.lastReclaim = r
-	if r.unanswered == 0 {
-		l.keptConns = r.inUse
-	}
+	l.holders.NewRound()
 	l.mu.Unlock()
-	publish(l, &l.reclaims, r)
+	l.askHolders(l.work.blocked) // then this process has all that it can get
 }
 
-// askHolders asks holders of this process for what they have above their shares.
-func (l *Leases) askHolders() {
+// askHolders asks holders for what they have above their shares: for others of the fleet, and
+// for those of this process if within.
+func (l *Leases) askHolders(within bool) {
+	now := l.clock()
 	l.mu.Lock()
-	above := l.holders.Above()
+	beyond := 0
+	if l.state.isShort(now) {
+		beyond = max(0, l.holders.InUse()-l.state.terms.level)
+	}
+	var above map[*lease.Holder]int
+	if beyond > 0 || within {
+		above = l.holders.Above(beyond)
+	}
+	if beyond == 0 {
+		l.keptConns = 0
+	} else if !l.holders.Asking() {
+		l.keptConns = l.holders.Kept()
+	}
 	l.mu.Unlock()
 	for holder, n := range above {
 		l.callbacks.Go(func() {
@@ -184,30 +174,14 @@ func (l *Leases) askHolders() {
 				l.mu.Lock()
 				l.holders.Answered(holder, closing)
 				l.mu.Unlock()
-				if closing < n { // others may have what is lacking
-					l.askHolders()
-				}
+				l.askHolders(within) // others may have what is lacking
+				wake(l.wakeup)
 				if err != nil {
-					l.cfg.Logger.Error("a holder failed to close idle connections", "budget", l.cfg.Budget, "error", err)
+					l.cfg.Logger.Error("a holder failed to give up connections", "budget", l.cfg.Budget, "error", err)
 				}
 			})
 		})
 	}
-}
-
-// reclaimAnswered books a holder's answer. Whoever closes fewer than it was asked for
-// has no idle ones left. An answer to a request that was replaced changes nothing.
-func (l *Leases) reclaimAnswered(r *reclaimRequest, closing int) {
-	l.mu.Lock()
-	r.unanswered, r.closing = r.unanswered-1, r.closing+max(closing, 0)
-	if r.unanswered == 0 && l.lastReclaim == r {
-		l.keptConns = 0
-		if r.closing < r.n {
-			l.keptConns = r.inUse - r.closing
-		}
-	}
-	l.mu.Unlock()
-	wake(l.wakeup)
 }
 
 // keptAboveLevel is how many connections above its share this process cannot give back,

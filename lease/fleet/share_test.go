@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/lease"
 )
 
 // pool is what a process does with its leases: it keeps a number of
@@ -18,6 +20,7 @@ import (
 // it is asked to. It counts as a reservoir does.
 type pool struct {
 	leases *Leases
+	holder *lease.Holder
 	mu     sync.Mutex
 	conns  map[int]context.CancelFunc // of each connection
 	busy   int                        // how many of them are in use, if there are so many
@@ -32,7 +35,7 @@ type pool struct {
 func newPool(ctx context.Context, l *Leases, seed uint64, want, busy int, running *sync.WaitGroup) *pool {
 	p := &pool{leases: l, busy: busy, conns: map[int]context.CancelFunc{}}
 	p.set(ctx, want, busy)
-	l.OnReclaim(p.yield)
+	p.holder = lease.NewHolder(p.yield)
 	for i := range want {
 		running.Go(func() { p.keep(ctx, i, seeded(seed*1000+uint64(i))) })
 	}
@@ -80,7 +83,7 @@ func (p *pool) keep(ctx context.Context, id int, rng *rand.Rand) {
 			pause(ctx, 250*time.Millisecond, nil)
 			continue
 		}
-		release, err := p.leases.Acquire(again)
+		release, err := p.leases.Acquire(lease.WithHolder(again, p.holder))
 		if err != nil {
 			pause(ctx, 250*time.Millisecond, nil)
 			continue

@@ -31,29 +31,29 @@ func TestAHolderThatPanicsHearsOfTheNextRevocation(t *testing.T) {
 					synctest.Wait()
 				}
 				require.Equal(t, 2, heard)
-				require.Contains(t, log.String(), "a function of OnRevoke or OnReclaim failed")
+				require.Contains(t, log.String(), "a function of OnRevoke failed")
 			})
 		})
 	}
 }
 
-// A function that panics has answered: it closes nothing.
+// A holder that panics has answered: it gives nothing up.
 func TestAHolderThatPanicsClosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := join(t, newWorld(), 1, Config{Limit: 2})
 		defer l.stopGoroutines()
-		l.OnReclaim(func(int) int { panic("of the holder") })
-		r := &reclaimRequest{n: 1, inUse: 2, unanswered: 1}
-		l.mu.Lock()
-		l.lastReclaim = r
-		l.mu.Unlock()
-		publish(l, &l.reclaims, r)
-		synctest.Wait()
+		asked := 0
+		bad := lease.NewHolder(func(int) int { asked++; panic("of the holder") })
+		for range 2 {
+			_, err := l.Acquire(lease.WithHolder(t.Context(), bad))
+			require.NoError(t, err)
+		}
+		go func() { _, _ = l.Acquire(lease.WithHolder(t.Context(), lease.NewHolder(nil))) }()
+		time.Sleep(20 * time.Second)
+		require.Greater(t, asked, 1)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		require.Zero(t, r.unanswered)
-		require.Zero(t, r.closing)
-		require.Equal(t, 2, l.keptConns)
+		require.Equal(t, 2, l.holders.Kept())
 	})
 }
 

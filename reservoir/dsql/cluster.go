@@ -34,7 +34,7 @@ type Cluster struct {
 	watermark        *watermark                                  // LowWatermark
 	repairs          taskgroup.Group                             // of connections that came back
 	stopListening    func()                                      // ends the listening for revoked leases
-	closeIdleAbove   atomic.Pointer[func(n int) int]             // OnReclaim; nil: there is no pool above
+	giveUpAbove      atomic.Pointer[func(n int) int]             // OnReclaim; nil: there is no pool above
 	withCloseTimeout func(end func(context.Context) error) error // calls end with CloseTimeout, for callers without a context
 
 	mu        sync.Mutex
@@ -74,7 +74,7 @@ func newCluster(ctx context.Context, cfg Config, fleet *budgets, dial func(conte
 		started: make(chan struct{}), stopListening: func() {},
 		openConns: map[*physical]struct{}{},
 	}
-	admit, self := lease.Admit(fleet.leases, fleet.limiter), lease.NewHolder(c.closeIdle)
+	admit, self := lease.Admit(fleet.leases, fleet.limiter), lease.NewHolder(c.giveUp)
 	c.admitByBudgets = func(ctx context.Context) (func(), error) { return admit(lease.WithHolder(ctx, self)) }
 	c.watermark = newWatermark(cfg.LowWatermark, func() int { return c.res.Stats().Idle })
 	c.withCloseTimeout = func(end func(context.Context) error) error {

@@ -9,33 +9,34 @@ import (
 	"github.com/flightpool/flightpool/lease"
 )
 
-// listen has the cluster do what its leases ask for, until stopListening. They may be the program's own.
+// listen has the cluster close all connections when its leases are revoked, until stopListening. They
+// may be the program's own.
 func (c *Cluster) listen() error {
 	return callback.Isolate(theLeases, func() error {
 		if revoker, ok := c.budgets.leases.(lease.Revoker); ok {
 			c.stopListening = revoker.OnRevoke(c.onRevoked)
 		}
-		if reclaimer, ok := c.budgets.leases.(lease.Reclaimer); ok { // others are short of what is idle here
-			stopRevokes, stop := c.stopListening, reclaimer.OnReclaim(c.closeIdle)
-			c.stopListening = func() { defer stop(); stopRevokes() }
-		}
 		return nil
 	})
 }
 
-// closeIdle closes up to n connections that nobody uses, and returns how many.
-func (c *Cluster) closeIdle(n int) int {
+// giveUp gives up connections for others, as a lease.Holder does. A pool above has those on loan.
+func (c *Cluster) giveUp(n int) (closing int) {
 	<-c.started
-	closing := c.res.CloseIdle(n, 0)
+	if c.giveUpAbove.Load() == nil {
+		return c.res.GiveUp(n)
+	}
+	closing = min(n, c.res.Stats().Closing)
+	closing += c.res.CloseIdle(n-closing, 0)
 	if closing < n {
-		closing += c.closeIdleOnLoan(n - closing)
+		closing += c.giveUpOnLoan(n - closing)
 	}
 	return closing
 }
 
-// closeIdleOnLoan has a pool above close up to n connections that nobody uses.
-func (c *Cluster) closeIdleOnLoan(n int) (closing int) {
-	if above := c.closeIdleAbove.Load(); above != nil {
+// giveUpOnLoan has a pool above give up n connections.
+func (c *Cluster) giveUpOnLoan(n int) (closing int) {
+	if above := c.giveUpAbove.Load(); above != nil {
 		if err := callback.Isolate(theLeases, func() error { closing = (*above)(n); return nil }); err != nil {
 			c.log.Error("a function of OnReclaim failed", "error", err)
 		}
@@ -43,13 +44,13 @@ func (c *Cluster) closeIdleOnLoan(n int) (closing int) {
 	return closing
 }
 
-// OnReclaim is for a pool above the Cluster, which keeps connections on loan that nobody uses: f is called as
-// lease.Reclaimer has it, where others, of the fleet or the process, are short of connections, and the
-// Cluster has fewer idle ones itself; and for all where leases are revoked, when that is told and at its deadline, by which
-// what is on loan is cut. A later call takes the place of this; stop ends it.
+// OnReclaim is for a pool above the Cluster, which keeps connections on loan that nobody uses: f is
+// called as NewHolder of package lease has it, where others, of the fleet or the process, are short of
+// connections and the Cluster has fewer idle ones itself; and for all where leases are revoked, when that
+// is told and at its deadline, by which what is on loan is cut. A later call takes the place of this; stop ends it.
 func (c *Cluster) OnReclaim(f func(n int) (closing int)) (stop func()) {
-	c.closeIdleAbove.Store(&f)
-	return func() { c.closeIdleAbove.CompareAndSwap(&f, nil) }
+	c.giveUpAbove.Store(&f)
+	return func() { c.giveUpAbove.CompareAndSwap(&f, nil) }
 }
 
 const theLeases = "dsql: Leases"
@@ -78,8 +79,8 @@ func (c *Cluster) onRevoked(r lease.Revocation) {
 		for _, p := range doomed {
 			p.abort() // closing a closed socket does nothing
 		}
-		force(r.Cause)                 // those that were opened meanwhile, too, and no lease waits for a borrower
-		c.closeIdleOnLoan(math.MaxInt) // what came back meanwhile, and is lent to nobody
+		force(r.Cause)              // those that were opened meanwhile, too, and no lease waits for a borrower
+		c.giveUpOnLoan(math.MaxInt) // what came back meanwhile, and is lent to nobody
 	})
-	c.closeIdleOnLoan(math.MaxInt) // it may not return: the deadline does not wait for it
+	c.giveUpOnLoan(math.MaxInt) // it may not return: the deadline does not wait for it
 }

@@ -30,10 +30,6 @@ func (b *badLeases) OnRevoke(func(lease.Revocation)) func() {
 	return func() { b.ended = append(b.ended, "revoke"); b.end() }
 }
 
-func (b *badLeases) OnReclaim(func(int) int) func() {
-	return func() { b.ended = append(b.ended, "reclaim") }
-}
-
 // piped is a cluster over these leases, whose connections are ends of pipes. others are the other ends. closed
 // counts the budgets that were closed.
 func piped(t *testing.T, leases lease.Leases, size int) (c *Cluster, others chan net.Conn, closed *int, err error) {
@@ -78,7 +74,7 @@ func TestACloseEndsWhateverTheLeasesDo(t *testing.T) {
 				require.ErrorContains(t, closing.Err, "Leases")
 				require.Equal(t, 1, *closed, "what is its own is closed all the same")
 				synctest.Wait()
-				require.Equal(t, []string{"revoke", "reclaim"}, leases.ended)
+				require.Equal(t, []string{"revoke"}, leases.ended)
 			})
 		})
 	}

@@ -104,11 +104,11 @@ func applyParams(cfg *dsql.Config, r registry.ConnectParams) error {
 type clusterConnector struct{ *dsql.Connector }
 
 var (
-	_ io.Closer       = clusterConnector{}
-	_ lease.Reclaimer = clusterConnector{}
+	_ io.Closer          = clusterConnector{}
+	_ registry.Reclaimer = clusterConnector{}
 )
 
-// OnReclaim has the registry close what it keeps idle, which is on loan to the Cluster.
+// OnReclaim has the registry give up connections, which are on loan to it.
 func (c clusterConnector) OnReclaim(f func(n int) (closing int)) (stop func()) {
 	return c.Cluster().OnReclaim(f)
 }

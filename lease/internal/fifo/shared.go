@@ -23,27 +23,22 @@ type part struct {
 	inUse   int
 	callers Queue
 
-	asked   int // what Above has asked for, until Answered
-	early   int // connections released meanwhile, which may be of those
-	closing int // what it gives up, and has not released yet
-	rounds  int // that have begun since it was asked, or has begun to close
-	kept    int // what it has said in this round that it cannot give up
+	asked   int  // what Above has asked for, until Answered
+	early   int  // connections released meanwhile, which may be of those
+	silent  bool // a round has begun since it was asked
+	closing int  // what it has said that it gives up, and has not released yet
+	rounds  int  // that have begun since it said so, or has released one
+	kept    int  // what it cannot give up in this round
 }
 
-// An answer is waited for in the round of its question, and the end of a close for as many as connections take to be closed.
-const (
-	answerRounds = 1
-	closeRounds  = 10
-)
+// CloseRounds is how long it is believed that a holder gives up what it has said, without one that it releases.
+const CloseRounds = 10
 
-// going is what it gives up, as far as that is believed.
+// going is what it gives up, as far as that is believed. An answer is waited for in the round of its question.
 func (p *part) going() int {
-	n := 0
-	if p.rounds < closeRounds {
-		n = p.closing
-	}
-	if p.rounds < answerRounds {
-		n += p.asked
+	n := p.closing
+	if !p.silent {
+		n = max(n, p.asked-p.early)
 	}
 	return min(n, p.inUse)
 }
@@ -104,7 +99,9 @@ func (s *Shared[K]) Release(of K) {
 	p.inUse--
 	if p.closing > 0 {
 		p.closing--
-	} else if p.asked > 0 {
+		p.rounds = 0
+	}
+	if p.asked > 0 {
 		p.early++
 	}
 	s.tidy(of, p)
@@ -128,15 +125,16 @@ func (s *Shared[K]) Waiting() int { return s.waiting }
 // InUse is what all holders have.
 func (s *Shared[K]) InUse() int { return s.inUse }
 
-// Above is, for each holder that has more than its share of what all have, how much it is to be
-// asked for now because others wait for it: those that have most first, and no more in all than is
-// lacking and not coming. Until a holder has Answered it is not asked again.
+// Above is, for each holder that has more than its share of what all have, how much it is to give up,
+// because others wait for it, or beyond lacks so many who are not in the queue: those that have most
+// first, and no more in all than is lacking and not coming. What a holder gives up already is included.
+// Until a holder has Answered it is not asked again.
 //
 // The share is the max-min share, and at least one. What its division leaves over stays with those
 // who have it, one with each. Who has said in this round what it cannot give up is asked for the
 // rest alone, and leaves less for the others to share.
-func (s *Shared[K]) Above() map[K]int {
-	if s.waiting == 0 {
+func (s *Shared[K]) Above(beyond int) map[K]int {
+	if s.waiting == 0 && beyond <= 0 {
 		return nil
 	}
 	all := make([]holder[K], 0, len(s.parts))
@@ -148,12 +146,13 @@ func (s *Shared[K]) Above() map[K]int {
 		all = append(all, h)
 	}
 	slices.SortFunc(all, func(a, b holder[K]) int { return cmp.Compare(b.has, a.has) })
-	most, need := share(all, s.inUse)
+	most, need := share(all, max(0, s.inUse-beyond), beyond)
 	need -= coming
 	above := map[K]int{}
 	for _, h := range all {
 		if n := min(h.has-max(most, h.keeps), need); n > 0 && h.p.asked == 0 {
-			h.p.asked, h.p.rounds, above[h.of] = n, 0, n
+			h.p.asked, h.p.silent = h.p.inUse-h.has+n, false
+			above[h.of] = h.p.asked
 			need -= n
 		}
 	}
@@ -168,8 +167,8 @@ type holder[K comparable] struct {
 }
 
 // share is the most that a holder is to have of a total while others wait, and how much those have to
-// give up in all who have more.
-func share[K comparable](all []holder[K], total int) (most, n int) {
+// give up in all who have more: what others lack, and what is lacking beyond them.
+func share[K comparable](all []holder[K], total, beyond int) (most, n int) {
 	sum := func(level int) (sum int) {
 		for _, h := range all {
 			sum += min(h.wants, max(level, h.keeps))
@@ -177,7 +176,7 @@ func share[K comparable](all []holder[K], total int) (most, n int) {
 		return sum
 	}
 	level := sort.Search(total, func(level int) bool { return sum(level+1) > total })
-	lacking, surplus := 0, 0
+	lacking, surplus := beyond, 0
 	for _, h := range all {
 		lacking += max(0, min(h.wants, level)-h.has)
 		surplus += max(0, h.has-max(level+1, h.keeps))
@@ -192,19 +191,47 @@ func share[K comparable](all []holder[K], total int) (most, n int) {
 func (s *Shared[K]) Answered(of K, closing int) {
 	p := s.parts[of]
 	asked := p.asked
-	p.asked, p.closing, p.early, p.rounds = 0, p.closing+max(0, closing-p.early), 0, 0
+	left := max(0, closing-p.early) // of those that were released meanwhile
+	if left > p.closing {
+		p.rounds = 0
+	}
+	p.asked, p.early, p.closing = 0, 0, left
 	if closing < asked {
 		p.kept = p.has()
 	}
 	s.tidy(of, p)
 }
 
-// NewRound forgets what holders cannot give up.
+// NewRound forgets what holders cannot give up. What one has said and not done keeps it from being asked
+// in this round.
 func (s *Shared[K]) NewRound() {
 	for _, p := range s.parts {
-		p.kept = 0
-		p.rounds++
+		p.kept, p.silent = 0, p.asked > 0
+		if p.closing == 0 {
+			continue
+		}
+		if p.rounds++; p.rounds >= CloseRounds {
+			p.closing, p.kept = 0, p.inUse
+		}
 	}
+}
+
+// Asking says whether a holder has still to answer in this round.
+func (s *Shared[K]) Asking() bool {
+	for _, p := range s.parts {
+		if p.asked > 0 && !p.silent {
+			return true
+		}
+	}
+	return false
+}
+
+// Kept is what holders have and do not give up, as far as they have answered.
+func (s *Shared[K]) Kept() (n int) {
+	for _, p := range s.parts {
+		n += p.has()
+	}
+	return n
 }
 
 func (s *Shared[K]) part(of K) *part {

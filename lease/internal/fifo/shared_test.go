@@ -97,23 +97,25 @@ func (w *world) check() {
 func (w *world) ask(busy map[string]int, beside bool) {
 	for again := true; again; {
 		again = false
-		above := w.shared.Above()
-		require.Empty(w.t, w.shared.Above(), "nobody is asked twice at a time, and no others for the same")
+		above := w.shared.Above(0)
+		require.Empty(w.t, w.shared.Above(0), "nobody is asked twice at a time, and no others for the same")
 		going := 0
 		for of := range w.has {
-			going += len(w.closing[of]) + above[of]
+			going += max(len(w.closing[of]), above[of])
 		}
 		require.True(w.t, len(above) == 0 || going <= w.shared.Waiting(), "no more close than callers lack")
 		if beside && len(above) > 0 && w.r.IntN(3) == 0 { // one comes before they have answered
 			w.acquire([]string{"a", "b", "c"}[w.r.IntN(3)])
-			for of, n := range w.shared.Above() {
+			for of, n := range w.shared.Above(0) {
 				require.NotContains(w.t, above, of, "one at a time")
 				above[of] = n
 			}
 		}
 		for of, n := range above {
-			require.Less(w.t, n, w.has[of]-len(w.closing[of]), "each keeps one")
-			closing := max(0, min(n, w.has[of]-len(w.closing[of])-busy[of]))
+			require.Less(w.t, n, w.has[of], "each keeps one")
+			before := len(w.closing[of])
+			require.Greater(w.t, n, before, "no question without need")
+			closing := max(0, min(n-before, w.has[of]-before-busy[of]))
 			early := 0
 			for i := range closing {
 				w.gaveUp++
@@ -124,8 +126,8 @@ func (w *world) ask(busy map[string]int, beside bool) {
 					w.release(of)
 				}
 			}
-			w.shared.Answered(of, closing)
-			again = again || closing < n
+			w.shared.Answered(of, before+closing)
+			again = again || before+closing < n
 		}
 	}
 }
@@ -219,12 +221,12 @@ func TestAsManyAreAskedForAsAreLacking(t *testing.T) {
 		}
 	}
 	s.Join(10)
-	require.Equal(t, map[int]int{9: 1}, s.Above())
+	require.Equal(t, map[int]int{9: 1}, s.Above(0))
 	s.Join(10)
-	require.Empty(t, s.Above(), "it will have its share")
+	require.Empty(t, s.Above(0), "it will have its share")
 	s.Answered(9, 0)
-	require.Len(t, s.Above(), 1, "another has what the one keeps")
-	require.Empty(t, s.Above())
+	require.Len(t, s.Above(0), 1, "another has what the one keeps")
+	require.Empty(t, s.Above(0))
 }
 
 // One that does not answer, or does not close what it has said, keeps nobody waiting for ever.
@@ -237,12 +239,12 @@ func TestAHolderThatDoesNothingIsNotWaitedFor(t *testing.T) {
 	}
 	s.Join(2)
 	ask := func() (of int) {
-		above := s.Above()
+		above := s.Above(0)
 		require.Len(t, above, 1)
 		for of = range above {
 			require.Equal(t, 1, above[of])
 		}
-		require.Empty(t, s.Above())
+		require.Empty(t, s.Above(0))
 		return of
 	}
 	silent := ask()
@@ -251,11 +253,91 @@ func TestAHolderThatDoesNothingIsNotWaitedFor(t *testing.T) {
 	require.NotEqual(t, silent, other)
 	s.Answered(other, 1)
 	s.NewRound()
-	require.Empty(t, s.Above(), "one is being closed")
-	for range closeRounds {
+	require.Empty(t, s.Above(0), "one is being closed")
+	for range CloseRounds - 1 {
 		s.NewRound()
 	}
-	require.Equal(t, other, ask(), "it was not")
+	require.Equal(t, map[int]int{}, s.Above(0), "silent is not asked twice, and other not in this round: it has not done what it said")
+	s.NewRound()
+	require.Equal(t, other, ask())
+	s.Answered(other, 1)
+	s.NewRound()
+	require.Equal(t, 7, s.Kept(), "it has said so anew")
 	s.Answered(silent, 0)
-	s.Answered(other, 0)
+}
+
+// A holder is asked for all that it should be giving up, and answers so.
+func TestAnswersAreOfAllThatIsGivenUp(t *testing.T) {
+	var s Shared[int]
+	for range 8 {
+		s.Take(0)
+	}
+	s.Join(1)
+	require.Equal(t, map[int]int{0: 1}, s.Above(0))
+	s.Answered(0, 1)
+	s.Join(1)
+	require.Equal(t, map[int]int{0: 2}, s.Above(0))
+	require.Equal(t, 6, s.Kept())
+	s.Answered(0, 2)
+	require.Equal(t, 6, s.Kept())
+	s.Join(1)
+	require.Equal(t, map[int]int{0: 3}, s.Above(0))
+	s.Release(0)
+	s.Next()
+	require.Equal(t, 6, s.Kept(), "one of the three, which another has")
+	s.Answered(0, 3)
+	require.Equal(t, 6, s.Kept())
+	s.Release(0)
+	s.Next()
+	require.Equal(t, 7, s.Kept())
+}
+
+// What has been given up is not asked for again, and one that is released tells that others will be.
+func TestTheEndOfACloseIsWaitedFor(t *testing.T) {
+	var s Shared[int]
+	for range 8 {
+		s.Take(0)
+	}
+	for range 4 {
+		s.Join(1)
+	}
+	require.Equal(t, map[int]int{0: 4}, s.Above(0))
+	s.Release(0)
+	s.Next()
+	s.Answered(0, 4)
+	for range 3 {
+		for range CloseRounds - 1 {
+			s.NewRound()
+			require.Empty(t, s.Above(0))
+		}
+		s.Release(0)
+		s.Next()
+	}
+	require.Equal(t, 8, s.Kept())
+	require.Equal(t, []int{4, 4, 0}, []int{s.parts[0].inUse, s.parts[1].inUse, s.parts[0].closing})
+	for range 4 {
+		s.Join(1)
+	}
+	require.Empty(t, s.Above(0), "each has its share")
+}
+
+// Those who are lacking some beyond the queue are served by all who have most.
+func TestSomeAreLackingBeyondTheQueue(t *testing.T) {
+	var s Shared[int]
+	for of := range 3 {
+		for range 4 * (of + 1) {
+			s.Take(of)
+		}
+	}
+	require.Empty(t, s.Above(0))
+	require.Equal(t, map[int]int{2: 3}, s.Above(3))
+	require.True(t, s.Asking())
+	s.Answered(2, 1)
+	require.False(t, s.Asking())
+	require.Equal(t, 23, s.Kept())
+	require.Equal(t, map[int]int{1: 2}, s.Above(3), "whoever has most beside it")
+	s.Answered(1, 2)
+	require.Equal(t, 21, s.Kept())
+	s.NewRound()
+	require.Equal(t, map[int]int{2: 8, 1: 4}, s.Above(12), "each keeps four")
 }

@@ -1,0 +1,78 @@
+package reservoir
+
+import "time"
+
+// A promise is what GiveUp has said of connections in use. All fields are guarded by the
+// reservoir's mutex.
+type promise struct {
+	n     int   // how many are still to be closed
+	until int64 // what comes back later is lent as ever
+	since int64 // when it was made, or a connection was last closed
+}
+
+const (
+	promiseLasts    = 30 * time.Second // after the latest GiveUp
+	promiseIsLikely = 5 * time.Second  // without a connection that comes back
+)
+
+// GiveUp has n connections closed for others who wait for permissions of Admit, those
+// included that are being closed already: idle ones now, below MinIdle too, and for the rest
+// those in use that come back within half a minute, in place of lending them again. Nobody
+// loses a connection under a loan. It does not wait, and returns how many of the n it gives
+// up; those in use count unless none has come back for five seconds. A later call takes the
+// place of this one: after GiveUp(0) what comes back is lent as ever.
+func (r *Reservoir[C]) GiveUp(n int) (closing int) {
+	lacking := r.promise(n)
+	r.retireIdle(OverCapacity, func(*entry[C], int64) bool { return r.mu.promise.n > 0 })
+	return max(0, n-r.notPromised(lacking))
+}
+
+// promise is the beginning of GiveUp: every connection that is closed from now on counts. It
+// returns how many of n are not being closed yet.
+func (r *Reservoir[C]) promise(n int) (lacking int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, now := &r.mu.promise, r.clock.read()
+	r.endPromise(now)
+	if p.n == 0 {
+		p.since = now
+	}
+	p.n, p.until = max(0, n-r.mu.count[closing]), addSaturating(now, int64(promiseLasts))
+	return p.n
+}
+
+// notPromised is the end of GiveUp: how many of those that were lacking are neither being
+// closed nor likely to be soon.
+func (r *Reservoir[C]) notPromised(lacking int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := &r.mu.promise
+	none := min(lacking, p.n) // of these none has been closed
+	p.n = min(p.n, r.inUse())
+	if r.clock.now() < addSaturating(p.since, int64(promiseIsLikely)) {
+		none -= min(none, p.n)
+	}
+	return none
+}
+
+// isPromised says whether a connection that comes back is closed for others. The caller
+// holds mu.
+func (r *Reservoir[C]) isPromised(e *entry[C], now int64) bool {
+	return r.mu.promise.n > 0 && e.state != opening && now < r.mu.promise.until
+}
+
+// endPromise ends a promise whose time is over. The caller holds mu.
+func (r *Reservoir[C]) endPromise(now int64) {
+	if r.mu.promise.n > 0 && now >= r.mu.promise.until {
+		r.mu.promise.n = 0
+	}
+}
+
+// countPromised counts a connection that is about to be closed, for whatever reason: others
+// get its permission. The caller holds mu.
+func (r *Reservoir[C]) countPromised() {
+	if p := &r.mu.promise; p.n > 0 {
+		p.n--
+		p.since = r.clock.now()
+	}
+}

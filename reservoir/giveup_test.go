@@ -1,0 +1,152 @@
+package reservoir_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestConnectionsInUseAreGivenUpAsTheyComeBack(t *testing.T) {
+	for name, back := range map[string]func(t *testing.T, r *pool, l loan){
+		"released":  func(t *testing.T, _ *pool, l loan) { release(t, l) },
+		"discarded": func(t *testing.T, _ *pool, l loan) { require.NoError(t, l.Discard(nil)) },
+	} {
+		for _, resets := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				bubble(t, func(t *testing.T, f *fake) {
+					asked := 0
+					r := f.pool(t, func(c *config) {
+						c.MaxSize, c.MinIdle = 4, -1
+						if resets {
+							c.Reset = func(context.Context, *conn) error { asked++; return nil }
+						}
+					})
+					a, b, c, d := acquire(t, r), acquire(t, r), acquire(t, r), acquire(t, r)
+					release(t, d)
+					asked = 0
+					require.Equal(t, 3, r.GiveUp(3), "one is idle, two will come back")
+					synctest.Wait()
+					require.Equal(t, 1, r.Stats().Idle+r.Stats().InUse-2, "the idle one is closed at once")
+					for _, l := range []loan{a, b} {
+						back(t, r, l)
+						synctest.Wait()
+						require.True(t, l.Value().closed.Load())
+					}
+					require.Zero(t, asked, "what is closed is not reset before")
+					release(t, c)
+					require.False(t, c.Value().closed.Load(), "no more than were asked for")
+					require.Equal(t, 1, r.Stats().Idle)
+					shut(t, r)
+				})
+			})
+		}
+	}
+}
+
+func TestWaitersGetNoConnectionThatIsGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		allow := make(chan struct{}, 8)
+		allow <- struct{}{}
+		r := f.pool(t, func(c *config) {
+			c.MaxSize, c.MinIdle = 1, -1
+			c.Admit = func(ctx context.Context) (func(), error) {
+				select {
+				case <-allow:
+					return func() {}, nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+		})
+		a := acquire(t, r)
+		served := make(chan loan)
+		go func() { served <- acquire(t, r) }()
+		synctest.Wait()
+		require.Equal(t, 1, r.GiveUp(1))
+		release(t, a)
+		synctest.Wait()
+		require.True(t, a.Value().closed.Load())
+		require.Equal(t, 1, r.Stats().Waiting, "whoever waits needs another permission")
+		allow <- struct{}{}
+		release(t, <-served)
+		require.Equal(t, 1, r.Stats().Idle)
+		shut(t, r)
+	})
+}
+
+func TestWhatDoesNotComeBackIsNotSaidToBeGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.MaxSize, c.MinIdle = 3, -1 })
+		a, b, c := acquire(t, r), acquire(t, r), acquire(t, r)
+		require.Equal(t, 2, r.GiveUp(2))
+		time.Sleep(4 * time.Second)
+		require.Equal(t, 2, r.GiveUp(2))
+		time.Sleep(time.Second)
+		require.Zero(t, r.GiveUp(2), "for five seconds none has come back")
+		release(t, a)
+		synctest.Wait()
+		require.True(t, a.Value().closed.Load(), "but it is given up then")
+		require.Equal(t, 1, r.GiveUp(1), "one has come back")
+		require.Zero(t, r.GiveUp(0))
+		release(t, b)
+		require.False(t, b.Value().closed.Load(), "nobody wants it any more")
+		b = acquire(t, r)
+		require.Equal(t, 1, r.GiveUp(1))
+		time.Sleep(30 * time.Second)
+		release(t, b, c)
+		require.False(t, b.Value().closed.Load(), "half a minute is over")
+		require.Equal(t, 2, r.Stats().Idle)
+		shut(t, r)
+	})
+}
+
+func TestNoMoreAreGivenUpThanWereInUse(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.dial, f.closes = time.Second, time.Minute
+		r := f.pool(t, func(c *config) { c.MaxSize, c.MinIdle = 4, -1 })
+		a := acquire(t, r)
+		opened := make(chan loan)
+		go func() { opened <- acquire(t, r) }()
+		synctest.Wait()
+		require.Equal(t, 1, r.GiveUp(5), "one is in use, one is being opened")
+		b := <-opened
+		release(t, a)
+		synctest.Wait()
+		require.Equal(t, 1, r.Stats().Closing)
+		require.Equal(t, 1, r.GiveUp(1), "which is being closed already")
+		release(t, b)
+		require.False(t, b.Value().closed.Load())
+		require.Equal(t, 1, r.Stats().Idle, "what was opened since was not promised")
+		require.Equal(t, 2, r.GiveUp(2), "of which one is being closed already")
+		require.Zero(t, r.Stats().Idle)
+		c := acquire(t, r)
+		require.Equal(t, 3, r.GiveUp(3))
+		release(t, c)
+		require.Zero(t, r.Stats().Idle)
+		require.NoError(t, r.Close(t.Context()))
+	})
+}
+
+func TestWhatIsNotGivenUpAnyMoreIsReset(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		reset := 0
+		r := f.pool(t, func(c *config) {
+			c.MaxSize, c.MinIdle = 1, -1
+			c.Reset = func(context.Context, *conn) error { reset++; return nil }
+		})
+		a := acquire(t, r)
+		require.Equal(t, 1, r.GiveUp(1))
+		time.Sleep(30 * time.Second)
+		release(t, a)
+		require.Equal(t, 1, reset)
+		a = acquire(t, r)
+		require.Equal(t, 1, r.GiveUp(1), "what was said before does not count")
+		require.Zero(t, r.GiveUp(0))
+		release(t, a)
+		require.Equal(t, 1, r.Stats().Idle)
+		shut(t, r)
+	})
+}
