@@ -31,6 +31,8 @@ func TestParametersAreToldByTheirNumbers(t *testing.T) {
 		{"SELECT * FROM t WHERE ($1 IS NULL OR Due = $1) AND (id IN ($3, $2) OR f($2))", counted, "due id id", "due id id"},
 		{"SELECT * FROM t WHERE ($1 IS NULL OR $1 <= t.due) AND id = $2", counted, "due id", "due id"},
 		{"SELECT * FROM t WHERE due BETWEEN $1 AND CAST($2 AS DATE) OR f($2)", counted, "due due", "due due"},
+		{"SELECT * FROM t WHERE since <= $1 AND due >= $1 AND ($2 IS NULL OR seen >= date_trunc('hour', $2))", counted, "since due", ""},
+		{"SELECT * FROM t WHERE since <= $1 AND due >= $1 AND date_diff('hour', due, $2) > 3", counted, "since due", ""},
 		{"INSERT INTO t (a, b) VALUES ($1, $2) ON CONFLICT (a) DO UPDATE SET b = $2", counted, "a b", "a b"},
 		{"INSERT INTO t (a, b) VALUES ($2, $1) ON CONFLICT (a) DO UPDATE SET b = $1", counted, "a b", "b a"},
 		{"INSERT INTO t (a, b) VALUES ($1, $1) ON CONFLICT (a) DO UPDATE SET b = $2", counted, "a b", ""},

@@ -16,15 +16,15 @@ type NumberedParam struct {
 func NumberedParams(sql string) (params []NumberedParam) {
 	l := lexer{d: standardDialect, sql: sql}
 	toks := l.scan()
-	before := ""
+	var before leadingName
 	for i, t := range toks[:max(len(toks)-1, 0)] {
-		before = nameBefore(before, t, sql)
+		before.read(t, sql)
 		next := toks[i+1]
 		if !t.isPunct("$") && !t.isPunct("?") || next.kind != numberToken || next.start != t.end {
 			continue
 		}
 		if number, err := strconv.Atoi(next.text); err == nil {
-			params = append(params, NumberedParam{number, [2]string{before, comparedWith(toks[i+2:], sql)}})
+			params = append(params, NumberedParam{number, [2]string{before.ofParam(), comparedWith(toks[i+2:], sql)}})
 		}
 	}
 	return params
@@ -35,16 +35,38 @@ func (p NumberedParam) IsBeside(column string) bool {
 	return column != "" && slices.ContainsFunc(p.beside[:], func(name string) bool { return strings.EqualFold(unquote(name), column) })
 }
 
-// nameBefore is the name that stands before what comes next, behind a token: what is in parentheses and words that lead to a parameter
-// are none, and other parameters may stand between.
-func nameBefore(before string, t token, sql string) string {
-	switch {
-	case t.isPunct(")") || t.kind == stringToken:
+// leadingName is the name that stands before what comes next in a text, while nothing but an operator, or what leads into a list or range,
+// stands between the two.
+type leadingName struct {
+	name          string
+	leads         bool // such a one is there: else what comes next stands beside nothing
+	list, between bool // the list may go on behind a comma, the range behind an AND
+}
+
+func (l *leadingName) ofParam() string {
+	if !l.leads {
 		return ""
-	case t.isName() && !t.is("IN", "BETWEEN", "AND", "CAST", "TRY_CAST"):
-		return sql[t.start:t.end]
+	}
+	return l.name
+}
+
+// read takes in the next token. Other parameters, and numbers, may stand between. The arguments of a function, and what another condition
+// begins with, have no name before them.
+func (l *leadingName) read(t token, sql string) {
+	switch {
+	case t.is("CAST", "TRY_CAST"), t.kind == numberToken, t.isPunct("."), t.isPunct("$"), t.isPunct("?"), t.isPunct("(") && l.leads, t.isPunct(",") && l.list:
+	case t.is("IN"):
+		l.leads, l.list = true, true
+	case t.is("BETWEEN"):
+		l.leads, l.between = true, true
+	case t.is("AND") && l.between:
+		l.between = false
+	case t.isName() && !t.is("AND"):
+		*l = leadingName{name: sql[t.start:t.end]}
+	case t.kind == punctToken && strings.Contains("<=>!+-*/%|&^~", t.text):
+		l.leads = true
 	default:
-		return before
+		*l = leadingName{}
 	}
 }
 
