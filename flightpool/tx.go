@@ -47,6 +47,7 @@ const (
 type Tx struct {
 	s     *SessionHandle
 	ended atomic.Bool // the connection was given back
+	used  *usedRows   // of all attempts of InTx
 
 	// commits counts the calls of Commit that have not said that nothing is stored.
 	commits atomic.Int32
@@ -92,8 +93,8 @@ func (p *FlightSQLPool) beginTx(ctx context.Context, _ TxOptions, verified bool)
 // when fn fails or panics. Its error is that of fn, or of the commit. A transaction that
 // has lost a conflict with another (see IsConflict), by the error of fn or at its
 // commit, is rolled back and run again after a pause, see TxOptions.Attempts and
-// Hooks.Retried. So fn must have no other effects, and should return the errors of its
-// statements, wrapped or not. It neither commits nor rolls back: where it has, InTx fails,
+// Hooks.Retried. So fn must have no other effects, makes the readers whose rows it loads, and the iterators of IngestRows that give
+// theirs once, and should return the errors of its statements, wrapped or not. It neither commits nor rolls back: where it has, InTx fails,
 // with ErrCommitUnknown unless its Commit has said that nothing is stored.
 //
 // Nothing is run again when the outcome of the commit is unknown (ErrCommitUnknown),
@@ -106,8 +107,9 @@ func (p *FlightSQLPool) InTx(ctx context.Context, opts TxOptions, fn func(ctx co
 	if p.cfg.DisableRetry {
 		attempts = 1
 	}
+	used := &usedRows{}
 	for attempt := 1; ; attempt++ {
-		undone, err := p.inTxOnce(ctx, opts, fn)
+		undone, err := p.inTxOnce(ctx, opts, used, fn)
 		if !undone || !IsConflict(err) {
 			return err
 		}
@@ -119,16 +121,18 @@ func (p *FlightSQLPool) InTx(ctx context.Context, opts TxOptions, fn func(ctx co
 			return errjoin.Join(ctxerr.Of(ctx), err)
 		}
 		p.retried("InTx", err)
+		used.nextAttempt()
 	}
 }
 
 // inTxOnce is one attempt. undone says that InTx itself has ended the transaction, and
 // not by a commit: then IsConflict tells of err whether something may be stored.
-func (p *FlightSQLPool) inTxOnce(ctx context.Context, opts TxOptions, fn func(context.Context, *Tx) error) (undone bool, err error) {
+func (p *FlightSQLPool) inTxOnce(ctx context.Context, opts TxOptions, used *usedRows, fn func(context.Context, *Tx) error) (undone bool, err error) {
 	tx, err := p.BeginTx(ctx, opts)
 	if err != nil {
 		return true, err
 	}
+	tx.used = used
 	defer func() { // also when fn has panicked, or the commit was refused before it was sent
 		if undo := tx.Rollback(ctx); undo != nil {
 			undone, err = false, errjoin.Join(err, undo)
@@ -188,9 +192,12 @@ func (t *Tx) UpdateWithOptions(ctx context.Context, sql string, opts QueryOption
 	return t.s.UpdateWithOptions(ctx, sql, opts)
 }
 
-// Ingest is FlightSQLPool.Ingest in the transaction: its rows are stored with it.
+// Ingest is FlightSQLPool.Ingest in the transaction: its rows are stored with it. In a function of InTx the reader is
+// made there: where that runs again, one whose rows an attempt before has taken fails.
 func (t *Tx) Ingest(ctx context.Context, table string, rows array.RecordReader, opts IngestOptions) (int64, error) {
-	return t.s.Ingest(ctx, table, rows, opts)
+	n, err := t.s.Ingest(ctx, table, t.used.once(rows), opts)
+	t.used.note(rows, n, err)
+	return n, err
 }
 
 // PrepareQuery prepares a statement for several executions in the transaction. It ends

@@ -180,9 +180,9 @@ func (p *Pool) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) 
 }
 
 // InTx calls f in a transaction, commits it, and does all of it again after a
-// conflict, as RetryOCC does. f must have no effects besides. It need not commit: where
-// it has, InTx fails, with ErrCommitUnknown unless its Commit has said that nothing is
-// stored.
+// conflict, as RetryOCC does. f must have no effects besides, and makes the sources of its CopyFrom: one that was read by
+// the run before has no more rows. It need not commit: where it has, InTx
+// fails, with ErrCommitUnknown unless its Commit has said that nothing is stored.
 func (p *Pool) InTx(ctx context.Context, f func(pgx.Tx) error) error {
 	return p.InTxWith(ctx, TxOptions{}, f)
 }
