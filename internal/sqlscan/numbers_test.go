@@ -34,7 +34,7 @@ func TestTheColumnOfAParameterStandsBesideIt(t *testing.T) {
 		{`WHERE o."due ""x""" BETWEEN $2 AND CAST($1 AS DATE)`, `due "x"`, true}, {"SET n = n + $1", "n", true}, {"WHERE $1 <= o.due", "due", true}, {"WHERE $1 <= o.due", "o", false},
 		{"WHERE due = 'x' || $1", "due", false}, {"WHERE trim($1) = due", "due", false}, {"WHERE f(due) = $1", "due", false}, {"WHERE due = lower($1)", "due", false}, {"WHERE $1 IS NULL", "IS", false},
 		{"WHERE due = $2 OR $1", "due", false}, {"$1", "", false}, {"$1 =", "", false}, {"$1 due", "due", false}, {"due = $2", "due", false},
-		{"WHERE due > $2 AND ($1 IS NULL OR x)", "due", false}, {"WHERE due > $2 AND $1", "due", false}, {"date_diff('hour', due, $1)", "due", false}, {"coalesce(due, $1)", "due", false}, {"f(due > 3, $1)", "due", false}, {"f(-$1)", "f", false}, {"SELECT due, $1", "due", false},
+		{"WHERE due > $2 AND ($1 IS NULL OR x)", "due", false}, {"WHERE due > $2 AND $1", "due", false}, {"date_diff('hour', due, $1)", "due", false}, {"coalesce(due, $1)", "due", false}, {"f(due > 3, $1)", "due", false}, {"f(-$1)", "f", false}, {"SELECT due, $1", "due", false}, {"SELECT $1", "select", false},
 		{"SET due = (($1))", "due", true}, {"WHERE due IN ($2, CAST($1 AS DATE))", "due", true}, {"WHERE due BETWEEN $2 AND $3 AND $1 IS NULL", "due", false}, {"WHERE due IN ($2) AND $1", "due", false},
 		{"WHERE x BETWEEN 1 AND due > $1", "due", true}, {"WHERE due <> (SELECT $1)", "due", false}, {"WHERE due IN ($2) = f(x, $1)", "due", false}, {"SET due = -$1", "due", true}, {"INSERT INTO t (due) VALUES ($1)", "due", false},
 	} {
