@@ -85,6 +85,8 @@ func settingEffect(kind EffectKind, toks []token, i int, sql string) []Effect {
 	case e.Kind == EffectUnknown:
 	case namespaceSettings[e.Key()]:
 		*e = namespaceEffect(e.Key())
+	case e.Key() == "seed": // PostgreSQL's setseed by another word, which it shows as "unavailable"
+		return unknownEffect(toks, sql)
 	case isSecret(e.Key()): // which servers do not show, so that it could not be compared
 		e.Kind = EffectSecret
 	case strings.Contains(e.Key(), "profil"), linkedSettings[e.Key()]:
@@ -251,6 +253,9 @@ func createEffect(toks []token, sql string) []Effect {
 	at, temp := findObjectKind(toks)
 	if at < 0 {
 		return unknownEffect(toks, sql) // a secret, a variable, whatever a server has
+	}
+	if toks[at].is("FOREIGN") && at+1 < len(toks) && toks[at+1].is("TABLE") {
+		at++
 	}
 	i := at + 1
 	if i+2 < len(toks) && toks[i].is("IF") && toks[i+1].is("NOT") && toks[i+2].is("EXISTS") {

@@ -47,6 +47,9 @@ func TestEffectsNameWhatTheSessionKeeps(t *testing.T) {
 		"SET progress_bar_time = 1":                  {{EffectLinkedSettings, "progress_bar_time"}},
 		"SET enable_profiling = 'json'":              {{EffectLinkedSettings, "enable_profiling"}},
 		"CREATE TABLE pg_temp_3.x (a INT)":           {{EffectTempTable, "pg_temp_3.x"}},
+		"CREATE FOREIGN TABLE pg_temp.x (a INT)":     {{EffectTempTable, "pg_temp.x"}},
+		"CREATE FOREIGN TABLE x (a INT) SERVER s":    nil,
+		"CREATE FOREIGN DATA WRAPPER x":              nil,
 		"CREATE TABLE temp (a INT, b INT)":           nil,
 		"CREATE VIEW temp AS SELECT 1":               nil,
 		"USE a.b":                                    namespace,
@@ -85,7 +88,7 @@ func TestEffectsNameWhatTheSessionKeeps(t *testing.T) {
 		"USE ROLE admin", "USE BRANCH dev IN nessie", "USE REFERENCE dev IN nessie", "USE main@branch_dev", "USE db@compute", "USE @compute", "USE a, b", "DEALLOCATE ALL", "DISCARD ALL", "DISCARD TEMP", "LISTEN c", "DECLARE c CURSOR WITH HOLD FOR SELECT 1", "LOCK TABLE t", "DO $$ x $$",
 		"SELECT set_config('search_path', 'x', false)", "SELECT pg_advisory_lock(1)", "SELECT setseed(0.5)", "SELECT set_limit(0.8)", "SELECT load_extension('x')", "SELECT dblink_open('c', 'SELECT 1')",
 		"SELECT pg_replication_origin_session_setup('x')", `EXPLAIN ("analyze") SET VARIABLE v = 1`,
-		`SELECT U&"set_c\006fnfig"('a', 'b', false)`, `EXPLAIN (U&"\0061nalyze") DELETE FROM t`, "SELECT * INTO TEMP x FROM t", "SELECT * INTO pg_temp.x FROM t", "SET search_path TO pg_temp, public", "SET search_path = 'a, pg_temp'", "SET SCHEMA 'pg_temp'", `SET SESSION search_path = "PG_temp_3"`, "SELECT a INTO @v FROM t",
+		`SELECT U&"set_c\006fnfig"('a', 'b', false)`, `EXPLAIN (U&"\0061nalyze") DELETE FROM t`, "SELECT * INTO TEMP x FROM t", "SELECT * INTO pg_temp.x FROM t", "SELECT * INTO TABLE pg_temp.x FROM t", "SELECT 1 INTO UNLOGGED TABLE pg_temp.x", "UPDATE ONLY (pg_settings) SET setting = 'x'", "SET seed TO 0.5", "SET LOCAL seed = 0.5", "RESET seed", "SET search_path TO pg_temp, public", "SET search_path = 'a, pg_temp'", "SET SCHEMA 'pg_temp'", `SET SESSION search_path = "PG_temp_3"`, "SELECT a INTO @v FROM t",
 		"INSERT INTO t SELECT set_config('a', 'b', false)", "FROM enable_profiling()", "frobnicate", "'text'", "WITH a AS (CREATE TEMP TABLE t(a)) SELEC",
 	} {
 		require.Equal(t, unknown, Parse(sql).Effects(), sql)

@@ -128,7 +128,11 @@ func refineInto(st *Statement, toks []token, _ string) {
 		return
 	}
 	st.Rows, st.ReadOnly = RowsNone, false
-	if rest := toks[at+1:]; len(rest) == 0 || !rest[0].isName() || nameIsTemporary(rest) || rest[0].is("TEMP", "TEMPORARY", "LOCAL", "GLOBAL", "OUTFILE", "DUMPFILE") {
+	rest := toks[at+1:]
+	for len(rest) > 0 && rest[0].is("UNLOGGED", "TABLE") {
+		rest = rest[1:]
+	}
+	if len(rest) == 0 || !rest[0].isName() || nameIsTemporary(rest) || rest[0].is("TEMP", "TEMPORARY", "LOCAL", "GLOBAL", "OUTFILE", "DUMPFILE") {
 		st.Effects = []Effect{{Kind: EffectUnknown}}
 	}
 }
@@ -214,7 +218,7 @@ func refineCall(st *Statement, toks []token, _ string) {
 // updateEffect knows PostgreSQL's view of its settings: to change it is to set them.
 func updateEffect(toks []token, sql string) []Effect {
 	i := 1
-	if len(toks) > 1 && toks[1].is("ONLY") {
+	for i < len(toks) && (toks[i].is("ONLY") || toks[i].isPunct("(")) {
 		i++
 	}
 	if i < len(toks) && toks[i].isName() && upperName(toks[nameEnd(toks, i)]) == "PG_SETTINGS" {
