@@ -14,6 +14,7 @@ import (
 	"github.com/flightpool/flightpool/internal/backoff"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/usedup"
 )
 
 // TxOptions adjust one transaction. The zero value is what most need. There are neither
@@ -47,7 +48,8 @@ const (
 type Tx struct {
 	s     *SessionHandle
 	ended atomic.Bool // the connection was given back
-	used  *usedRows   // of all attempts of InTx
+
+	used *usedup.Sources // the readers of all attempts of InTx; nil of BeginTx
 
 	// commits counts the calls of Commit that have not said that nothing is stored.
 	commits atomic.Int32
@@ -107,7 +109,7 @@ func (p *FlightSQLPool) InTx(ctx context.Context, opts TxOptions, fn func(ctx co
 	if p.cfg.DisableRetry {
 		attempts = 1
 	}
-	used := &usedRows{}
+	used := &usedup.Sources{}
 	for attempt := 1; ; attempt++ {
 		undone, err := p.inTxOnce(ctx, opts, used, fn)
 		if !undone || !IsConflict(err) {
@@ -121,13 +123,13 @@ func (p *FlightSQLPool) InTx(ctx context.Context, opts TxOptions, fn func(ctx co
 			return errjoin.Join(ctxerr.Of(ctx), err)
 		}
 		p.retried("InTx", err)
-		used.nextAttempt()
+		used.NextRun()
 	}
 }
 
 // inTxOnce is one attempt. undone says that InTx itself has ended the transaction, and
 // not by a commit: then IsConflict tells of err whether something may be stored.
-func (p *FlightSQLPool) inTxOnce(ctx context.Context, opts TxOptions, used *usedRows, fn func(context.Context, *Tx) error) (undone bool, err error) {
+func (p *FlightSQLPool) inTxOnce(ctx context.Context, opts TxOptions, used *usedup.Sources, fn func(context.Context, *Tx) error) (undone bool, err error) {
 	tx, err := p.BeginTx(ctx, opts)
 	if err != nil {
 		return true, err
@@ -195,8 +197,8 @@ func (t *Tx) UpdateWithOptions(ctx context.Context, sql string, opts QueryOption
 // Ingest is FlightSQLPool.Ingest in the transaction: its rows are stored with it. In a function of InTx the reader is
 // made there: where that runs again, one whose rows an attempt before has taken fails.
 func (t *Tx) Ingest(ctx context.Context, table string, rows array.RecordReader, opts IngestOptions) (int64, error) {
-	n, err := t.s.Ingest(ctx, table, t.used.once(rows), opts)
-	t.used.note(rows, n, err)
+	n, err := t.s.Ingest(ctx, table, t.rowsOnce(rows), opts)
+	t.noteRows(rows, n, err)
 	return n, err
 }
 

@@ -3,12 +3,14 @@ package dsql
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/usedup"
 )
 
 var errSourceEnded = errors.New("dsql: the source of the rows has panicked or ended its goroutine")
@@ -89,4 +91,34 @@ func (f *copySource) end(grace time.Duration) {
 	if f.sourceCall.Wait(f.ctx, grace) {
 		f.sourceCall.Resume()
 	}
+}
+
+var errSourceUsed = errors.New("dsql: the rows of the source were read by a run of the transaction before, which has lost a conflict: make it in the function")
+
+// onceSource is a source in a transaction that may run again. It fails where a run before has read the rows.
+type onceSource struct {
+	pgx.CopyFromSource
+	before *usedup.Reading // nil: none has
+	taken  atomic.Bool     // a row, in this run
+}
+
+// Next is part of pgx.CopyFromSource.
+func (s *onceSource) Next() bool {
+	next := s.CopyFromSource.Next
+	if s.before != nil {
+		next = func() bool { return s.before.Next(s.CopyFromSource.Next) }
+	}
+	if !next() {
+		return false
+	}
+	s.taken.Store(true)
+	return true
+}
+
+// Err is part of pgx.CopyFromSource.
+func (s *onceSource) Err() error {
+	if err := s.CopyFromSource.Err(); err != nil || s.before == nil || !s.before.IsLacking() {
+		return err
+	}
+	return errSourceUsed
 }

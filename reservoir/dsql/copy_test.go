@@ -84,3 +84,51 @@ func TestACopyHasAllRowsOrTheErrorOfItsSource(t *testing.T) {
 	require.ErrorContains(t, err, context.Canceled.Error())
 	require.Equal(t, rows, count(t, p, "copied"))
 }
+
+// A source gives its rows once: the run behind a conflict would copy none of those from outside of the function, and be told as done.
+func TestRowsThatARunHasReadAreNotLackingInTheNext(t *testing.T) {
+	g := startGate(t, nil)
+	p := newPool(t, g, func(c *dsql.Config) { c.MaxSize = 1 })
+	ctx := cleared(t, p, "copied")
+	source := func() pgx.CopyFromSource { return pgx.CopyFromRows([][]any{{1}, {2}}) }
+	left := 2
+	for _, c := range []struct {
+		make func() pgx.CopyFromSource
+		want int
+		fail string
+	}{
+		{source, 2, ""},
+		{func() func() pgx.CopyFromSource { s := source(); return func() pgx.CopyFromSource { return s } }(), 0, "were read by a run of the transaction before"},
+		{func() func() pgx.CopyFromSource {
+			s := pgx.CopyFromRows(nil)
+			return func() pgx.CopyFromSource { return s }
+		}(), 0, ""},
+		{func() func() pgx.CopyFromSource {
+			s := pgx.CopyFromFunc(func() ([]any, error) { // begins again behind its end
+				if left--; left < 0 {
+					left = 2
+					return nil, nil
+				}
+				return []any{left}, nil
+			})
+			return func() pgx.CopyFromSource { return s }
+		}(), 2, ""},
+	} {
+		_, err := p.Exec(ctx, "delete from copied")
+		require.NoError(t, err)
+		g.FailCommits(1, "OC000")
+		runs := 0
+		err = p.InTx(ctx, func(tx pgx.Tx) error {
+			runs++
+			_, err := tx.CopyFrom(ctx, pgx.Identifier{"copied"}, []string{"n"}, c.make())
+			return err
+		})
+		require.Equal(t, 2, runs)
+		if c.fail == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, c.fail)
+		}
+		require.Equal(t, c.want, count(t, p, "copied"))
+	}
+}

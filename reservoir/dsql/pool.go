@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/usedup"
 )
 
 // A Pool lends pgx connections, with the methods of pgxpool that sqlc and other
@@ -180,8 +181,8 @@ func (p *Pool) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) 
 }
 
 // InTx calls f in a transaction, commits it, and does all of it again after a
-// conflict, as RetryOCC does. f must have no effects besides, and makes the sources of its CopyFrom: one that was read by
-// the run before has no more rows. It need not commit: where it has, InTx
+// conflict, as RetryOCC does. f must have no effects besides, and makes the sources of its CopyFrom: where the
+// rows of one were read by a run before, its CopyFrom fails. It need not commit: where it has, InTx
 // fails, with ErrCommitUnknown unless its Commit has said that nothing is stored.
 func (p *Pool) InTx(ctx context.Context, f func(pgx.Tx) error) error {
 	return p.InTxWith(ctx, TxOptions{}, f)
@@ -195,10 +196,13 @@ type TxOptions struct {
 
 // InTxWith is InTx with options.
 func (p *Pool) InTxWith(ctx context.Context, opts TxOptions, f func(pgx.Tx) error) error {
+	used := &usedup.Sources{}
 	return opts.OCC.Do(ctx, func(ctx context.Context) error {
+		used.NextRun()
 		begun := &tx{}
 		err := pgx.BeginTxFunc(ctx, p, opts.TxOptions, func(t pgx.Tx) error {
 			begun, _ = t.(*tx)
+			begun.used = used
 			return f(t)
 		})
 		if err != nil && begun.commits.Load() > 0 { // by f, or by a goroutine that it has left

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/usedup"
 )
 
 // tx is a transaction that knows when its commit's outcome is not known, that
@@ -24,6 +25,8 @@ type tx struct {
 	ended atomic.Bool
 	// commits counts the calls of Commit that have not said that nothing is stored.
 	commits atomic.Int32
+
+	used *usedup.Sources // of CopyFrom, of all runs of InTx; nil of Begin
 }
 
 var errNested = errors.New("dsql: a transaction cannot begin within a transaction")
@@ -159,7 +162,15 @@ func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 	if t.hasEnded() {
 		return 0, pgx.ErrTxClosed
 	}
-	return t.conn.CopyFrom(ctx, table, columns, source)
+	if t.used == nil {
+		return t.conn.CopyFrom(ctx, table, columns, source)
+	}
+	once := &onceSource{CopyFromSource: source, before: t.used.Before(source)}
+	n, err := t.conn.CopyFrom(ctx, table, columns, once)
+	if once.taken.Load() {
+		t.used.Took(source, err == nil)
+	}
+	return n, err
 }
 
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {

@@ -45,7 +45,7 @@ var layers = []layer{
 	{dir: "reservoir", may: []string{"internal/ctxerr", "internal/errjoin", "internal/option", "internal/backoff", "internal/callback", "internal/invariant"}},
 	{dir: "reservoir/reservoirtest", may: []string{"reservoir"}, external: test},
 	{dir: "reservoir/sqlconn", may: []string{"internal/badconn", "internal/ctxerr", "reservoir", "internal/callback", "internal/printing"}},
-	{dir: "reservoir/dsql", may: []string{"internal/badconn", "internal/ctxerr", "internal/errjoin", "reservoir", "internal/backoff", "internal/callback", "internal/option", "internal/taskgroup", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
+	{dir: "reservoir/dsql", may: []string{"internal/badconn", "internal/ctxerr", "internal/errjoin", "reservoir", "internal/backoff", "internal/callback", "internal/option", "internal/taskgroup", "internal/usedup", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 
 	{dir: "backend", may: []string{"cancel", "internal/eof", "internal/printing"}, external: wire},
@@ -59,6 +59,7 @@ var layers = []layer{
 	{dir: "internal/effect", external: []string{"google.golang.org/grpc"}},
 	{dir: "internal/backoff"},
 	{dir: "internal/taskgroup"},
+	{dir: "internal/usedup"},
 	{dir: "internal/eof"},
 	{dir: "internal/histogram"},
 	{dir: "internal/fairshare", may: []string{"internal/invariant"}},
@@ -83,7 +84,7 @@ var layers = []layer{
 	{dir: "internal/driverapi", may: []string{"backend", "session"}},
 	{dir: "internal/adbcconn", may: []string{"internal/ctxerr", "backend", "cancel", "internal/callback", "internal/effect", "internal/eof", "internal/flightconn", "internal/ipcwrite", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
-	{dir: "flightpool", may: []string{"rowscan", "internal/backoff", "internal/bind", "internal/printing", "internal/netname", "backend", "session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/ctxvalues", "internal/flightconn", "internal/histogram", "internal/invariant", "internal/option", "internal/taskgroup", "internal/tracers", "internal/sqlscan", "internal/errjoin"}, external: wire},
+	{dir: "flightpool", may: []string{"rowscan", "internal/backoff", "internal/bind", "internal/printing", "internal/netname", "backend", "session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/ctxvalues", "internal/flightconn", "internal/histogram", "internal/invariant", "internal/option", "internal/taskgroup", "internal/tracers", "internal/usedup", "internal/sqlscan", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"backend", "flightpool", "flightpool/sqldriver", "session", "rowscan", "internal/adbcconn", "internal/callback", "internal/ctxerr", "internal/driverapi", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 	{dir: "flightpool/sqldriver", may: []string{"internal/badconn", "internal/callback", "internal/ctxerr", "backend", "flightpool", "rowscan", "session", "internal/bind", "internal/driverapi", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/oauth", may: []string{"internal/option", "internal/netname", "flightpool", "internal/printing", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},
