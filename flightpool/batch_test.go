@@ -108,6 +108,34 @@ func TestABatchRunsWhatItsFunctionsQueue(t *testing.T) {
 	})
 }
 
+// What a function queues is of the send in which it does so: where a transaction runs again, or a batch that has failed is sent again, the
+// function queues it again.
+func TestABatchThatIsSentAgainRunsOnceWhatItsFunctionsQueue(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		var b Batch
+		b.Queue("SELECT 7").Query(func(*QueryResult) error {
+			b.Queue("INSERT INTO t VALUES (7)")
+			return nil
+		})
+		for _, sql := range []string{"DELETE", "INSERT"} {
+			r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: sql, Times: 1, Do: testserver.Fail(codes.Aborted, "conflict")})
+			runs := 0
+			require.NoError(r, r.pool.InTx(r.Context(), TxOptions{}, func(ctx context.Context, tx *Tx) error {
+				runs++
+				if err := tx.SendBatch(ctx, &b); err != nil {
+					return err
+				}
+				_, err := tx.Update(ctx, "DELETE FROM t WHERE a = 0")
+				return err
+			}))
+			require.Equal(r, 2, runs)
+		}
+		require.Equal(r, "2", r.value(r.pool, "SELECT count(*) FROM t"))
+		require.Equal(r, 1, b.Len())
+	})
+}
+
 var errOwn = errors.New("of its function")
 
 // What ends a batch at its second statement of four: what ran before it is told, and what

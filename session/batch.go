@@ -27,8 +27,8 @@ import (
 // one error that says how far they came. Nor is it a transaction, as pgx's is: outside of
 // one, what has run stays when a later statement fails.
 //
-// A function of it may queue more, which runs at the end. It may be sent again. One
-// goroutine uses it at a time.
+// A function of it may queue more, which runs at the end, and is of that SendBatch alone. It may
+// be sent again. One goroutine uses it at a time.
 type Batch struct{ queued []*QueuedStatement }
 
 // QueuedStatement is a statement of a Batch. One that nothing more is said of is run, and
@@ -136,6 +136,7 @@ func (s *SessionHandle) SendBatch(ctx context.Context, b *Batch) (err error) {
 	ctx, end := s.traceBatch(ctx, b)
 	err = errCallbackExited // where a function of the caller's ends the goroutine
 	defer func() { end(err) }()
+	defer b.keepFirst(b.Len()) // also when a function panics
 	alone := s.txState().phase == txNone
 	for i := 0; i < b.Len(); i++ { // of which there may be more after each function
 		q := b.queued[i]
@@ -145,6 +146,14 @@ func (s *SessionHandle) SendBatch(ctx context.Context, b *Batch) (err error) {
 		}
 	}
 	return nil
+}
+
+// keepFirst lets go of what functions have queued, which queue it again where the batch is sent again.
+func (b *Batch) keepFirst(n int) {
+	if n < b.Len() {
+		clear(b.queued[n:])
+		b.queued = b.queued[:n]
+	}
 }
 
 // run runs the statement and has its result read. answered says that there was one.
