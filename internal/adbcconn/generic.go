@@ -73,6 +73,10 @@ type GenericConn struct {
 	// begun by itself at the end of the last. It is accessed with driverLock held.
 	autocommitOff bool
 
+	// ownTx ends the transaction that the driver has begun by itself, or is empty; see generic_owntx.go. It is
+	// accessed with driverLock held.
+	ownTx string
+
 	// cutMidway says that a change of the transaction which is several to the server was cut, and
 	// may run on there. It is accessed with driverLock held.
 	cutMidway bool

@@ -51,7 +51,7 @@ func (e *misplacedError) Error() string { return e.text }
 // value as what it is in the rows, of which the server sees the bytes alone: of an integer for a column of doubles, both of eight bytes, the
 // bits. A *misplacedError refuses those. The caller holds driverLock.
 func (c *GenericConn) fitToTable(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions) (array.RecordReader, error) {
-	if !strings.Contains(c.driverName, "PostgreSQL") {
+	if !c.isPostgreSQL() {
 		return rows, nil
 	}
 	signed := &signedRows{RecordReader: rows, numeric: map[string]bool{}}

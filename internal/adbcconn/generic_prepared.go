@@ -121,7 +121,10 @@ func (p *genericPrepared) bound(params arrow.RecordBatch, call backend.Call) toE
 			return stmt, unbind, nil
 		}
 		if !p.conn.isFlightSQL {
-			return stmt, unbind, stmt.Bind(ctx, params)
+			if err = stmt.Bind(ctx, params); err == nil {
+				p.conn.expectOwnTx(params.Schema())
+			}
+			return stmt, unbind, err
 		}
 		parts, err := p.conn.cutToFit(params)
 		if err != nil {

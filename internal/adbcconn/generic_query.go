@@ -42,6 +42,7 @@ func (r *genericRows) release() {
 		delete(r.conn.readers, r)
 		r.reader.Release()
 		r.done()
+		r.conn.endOwnTx()
 	}
 }
 
@@ -102,8 +103,10 @@ func (c *GenericConn) execute(ctx context.Context, prepare toExecute, call backe
 	c.noteCut(ctx, call, err)
 	if err != nil {
 		done()
+		c.endOwnTx()
 		return nil, c.verifyAfterRefusal(err)
 	}
+	c.keepsOwnTx(true)
 	return c.trackRows(reader, done), nil
 }
 
@@ -184,8 +187,13 @@ func (r *genericSource) next() (arrow.RecordBatch, error) {
 	r.dropGiven()
 	batch, err := runInDriver(r.call, backend.StageFetch, func(ctx context.Context) (arrow.RecordBatch, error) {
 		batch, err := nextChecked(ctx, r.rows.reader, &r.validator)
-		if batch != nil && err == nil {
+		switch {
+		case err != nil:
+			r.call.conn.keepsOwnTx(false)
+		case batch != nil:
 			batch.Retain()
+		default:
+			r.call.conn.ownTx = "" // the driver has ended it
 		}
 		return batch, r.call.conn.verifyAfterRefusal(err)
 	}, releaseBatch)
@@ -259,6 +267,10 @@ func (t *driverCall) update(prepare toExecute, call backend.Call) (int64, error)
 		defer done()
 		n, err := stmt.ExecuteUpdate(ctx)
 		t.conn.noteCut(ctx, call, err)
+		if err == nil {
+			t.conn.ownTx = "" // the driver has ended it
+		}
+		t.conn.endOwnTx()
 		return max(n, -1), t.conn.verifyAfterRefusal(err)
 	}, nil)
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
@@ -74,6 +76,7 @@ func postgres() *database {
 		more: []check{
 			{name: "what has lost a conflict (40001) is run again, and keeps its connection", run: conflict},
 			{name: "an exception keeps its SQLSTATE, and is no loss of the session", run: exception, costs: 1},
+			{name: "a statement with a time that fails leaves no transaction to the next caller", run: ownTransaction},
 		},
 	}
 	d.watch()
@@ -121,6 +124,30 @@ func conflict(ctx context.Context, _ *database, pool *flightpool.FlightSQLPool) 
 		return "", err
 	}
 	return "", holds(ctx, pool, "counter", 11)
+}
+
+// ownTransaction has statements with a time with a zone fail, in the server and in the driver, which runs them in a transaction of its own.
+func ownTransaction(ctx context.Context, d *database, pool *flightpool.FlightSQLPool) (_ string, err error) {
+	if _, err := pool.Update(ctx, "CREATE TABLE timed (n BIGINT PRIMARY KEY, at TIMESTAMPTZ)"); err != nil {
+		return "", err
+	}
+	other, err := adbcpool.New(ctx, d.db, flightpool.Config{MaxSize: 1})
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, other.Close(ctx)) }()
+	for i, at := range []time.Time{{}, time.UnixMicro(math.MinInt64)} { // the second is out of the driver's range
+		n := int64(2 * i)
+		_, first := pool.Update(ctx, "INSERT INTO timed VALUES ($1)", n)
+		if _, refused := pool.Update(ctx, "INSERT INTO timed VALUES ($1, $2)", n, at); refused == nil {
+			return "", errTaken
+		}
+		_, second := pool.Update(ctx, "UPDATE timed SET n = n + 1 WHERE n = $1", n)
+		if err := errors.Join(first, second); err != nil {
+			return "", err
+		}
+	}
+	return "", holds(ctx, other, "timed", 1, 3)
 }
 
 // exception is one of a function's, of which the driver has no code.

@@ -1,0 +1,219 @@
+package adbcconn
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
+)
+
+// zoning is a driver that runs a statement with a time with a zone among its parameters in a transaction of its own, as that for PostgreSQL
+// does: it ends it where the statement has succeeded, or its result was read to its end. Of texts, those with "refused" fail, those
+// with "badend" where their result ends, and "ROLLBACK" where it is told to.
+type zoning struct {
+	adbc.Database
+	name         string
+	breaks       bool // ROLLBACK fails
+	open, broken bool // the transaction
+	autocommit   bool
+	ran          []string
+}
+
+func (d *zoning) Open(context.Context) (adbc.Connection, error) {
+	d.autocommit = true
+	return &zoningConn{driver: d}, nil
+}
+
+type zoningConn struct {
+	adbc.Connection
+	driver *zoning
+}
+
+func (c *zoningConn) GetInfo(context.Context, []adbc.InfoCode) (array.RecordReader, error) {
+	return textReader([][2]string{{"100", c.driver.name}}), nil
+}
+func (c *zoningConn) NewStatement() (adbc.Statement, error) {
+	return &zoningStatement{driver: c.driver}, nil
+}
+func (c *zoningConn) SetOption(_, value string) error {
+	c.driver.autocommit = value == adbc.OptionValueEnabled
+	return nil
+}
+func (c *zoningConn) Rollback(context.Context) error { c.driver.open = false; return nil }
+func (c *zoningConn) Close() error                   { return nil }
+
+type zoningStatement struct {
+	adbc.Statement
+	driver *zoning
+	sql    string
+	zoned  bool
+}
+
+func (s *zoningStatement) SetSqlQuery(sql string) error  { s.sql = sql; return nil }
+func (s *zoningStatement) Prepare(context.Context) error { return nil }
+func (s *zoningStatement) Close() error                  { return nil }
+func (s *zoningStatement) GetParameterSchema() (*arrow.Schema, error) {
+	return nil, adbc.Error{Code: adbc.StatusNotImplemented}
+}
+
+func (s *zoningStatement) Bind(_ context.Context, params arrow.RecordBatch) error {
+	s.zoned = params.Schema().Field(0).Name == "zoned"
+	return nil
+}
+
+func (s *zoningStatement) begin() error {
+	d := s.driver
+	if s.sql != "SELECT 1" {
+		d.ran = append(d.ran, s.sql)
+	}
+	if s.zoned && d.autocommit {
+		d.open = true
+	}
+	if strings.Contains(s.sql, "refused") {
+		return adbc.Error{Code: adbc.StatusInvalidArgument, Msg: "no"}
+	}
+	return nil
+}
+
+func (s *zoningStatement) ExecuteUpdate(context.Context) (int64, error) {
+	if err := s.begin(); err != nil {
+		return 0, err
+	}
+	if s.sql == "ROLLBACK" && s.driver.breaks {
+		return 0, adbc.Error{Code: adbc.StatusIO, Msg: "broken"}
+	}
+	if s.sql == "ROLLBACK" || s.sql == "COMMIT" || s.zoned && s.driver.autocommit {
+		s.driver.open = false
+	}
+	return 1, nil
+}
+
+func (s *zoningStatement) ExecuteQuery(context.Context) (array.RecordReader, int64, error) {
+	if err := s.begin(); err != nil {
+		return nil, 0, err
+	}
+	return &zoningReader{RecordReader: textReader([][2]string{{"a", "b"}}), s: s}, 1, nil
+}
+
+type zoningReader struct {
+	array.RecordReader
+	s   *zoningStatement
+	err error
+}
+
+func (r *zoningReader) Next() bool {
+	if r.RecordReader.Next() {
+		return true
+	}
+	if strings.Contains(r.s.sql, "badend") {
+		r.err = adbc.Error{Code: adbc.StatusInvalidArgument, Msg: "no"}
+	} else if r.s.zoned && r.s.driver.autocommit {
+		r.s.driver.open = false
+	}
+	return false
+}
+func (r *zoningReader) Err() error { return r.err }
+
+// parameter is one row of an instant, or of a clock without a zone.
+func parameter(zoned bool) arrow.RecordBatch {
+	field := arrow.Field{Name: "clock", Type: &arrow.TimestampType{Unit: arrow.Microsecond}}
+	if zoned {
+		field = arrow.Field{Name: "zoned", Type: &arrow.TimestampType{Unit: arrow.Microsecond, TimeZone: "UTC"}}
+	}
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{field}, nil))
+	defer b.Release()
+	b.Field(0).(*array.TimestampBuilder).Append(1)
+	return b.NewRecordBatch()
+}
+
+// runZoned runs sql with a time, and reads so many batches of it; -1: as an update.
+func runZoned(t *testing.T, d *zoning, conn backend.Conn, sql string, zoned bool, read int, call backend.Call) error {
+	d.ran = nil
+	p, err := conn.Prepare(t.Context(), sql, call)
+	require.NoError(t, err)
+	params := parameter(zoned)
+	defer params.Release()
+	if read < 0 {
+		_, err = p.Update(t.Context(), params, call)
+	} else {
+		var rows backend.Stream
+		if rows, err = p.Query(t.Context(), params, call); err == nil {
+			for ; read > 0 && err == nil; read-- {
+				_, err = rows.Next()
+			}
+			rows.Close()
+		}
+	}
+	if conn.Lost() == nil {
+		require.NoError(t, p.Close(t.Context())) // behind the release
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return err
+}
+
+// Where such a statement fails, or its result is left, that driver leaves its transaction to whoever comes next.
+func TestPostgreSQLsDriverLeavesNoTransactionOfItsOwn(t *testing.T) {
+	for name, c := range map[string]struct {
+		sql   string
+		read  int
+		fails bool
+		ends  []string
+	}{
+		"a change that is refused":          {"refused", -1, true, []string{"ROLLBACK"}},
+		"a change":                          {"change", -1, false, nil},
+		"a query that is refused":           {"refused", 0, true, []string{"ROLLBACK"}},
+		"a result that is read":             {"query", 2, false, nil},
+		"a result that is left":             {"query", 1, false, []string{"COMMIT"}},
+		"a result of which nothing is read": {"query", 0, false, []string{"COMMIT"}},
+		"a result that fails":               {"badend", 2, true, []string{"ROLLBACK"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &zoning{name: "ADBC PostgreSQL Driver"}
+			conn, err := OpenGeneric(t.Context(), d, GenericConfig{})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, conn.Close()) }()
+			err = runZoned(t, d, conn, c.sql, true, c.read, backend.Call{})
+			require.Equal(t, c.fails, err != nil, err)
+			require.False(t, d.open, "the next caller is in the driver's transaction")
+			require.Equal(t, append([]string{c.sql}, c.ends...), d.ran)
+			require.NoError(t, conn.Lost())
+
+			_ = runZoned(t, d, conn, c.sql, false, c.read, backend.Call{}) // for which there is none
+			require.Equal(t, []string{c.sql}, d.ran)
+
+			tx, err := conn.Begin(t.Context())
+			require.NoError(t, err)
+			_ = runZoned(t, d, conn, c.sql, true, c.read, backend.Call{Tx: tx}) // that is its caller's
+			require.Equal(t, []string{c.sql}, d.ran)
+			require.NoError(t, conn.EndTx(t.Context(), tx, false))
+		})
+	}
+	for _, name := range []string{"ADBC DuckDB Driver", "ADBC SQLite Driver"} {
+		d := &zoning{name: name}
+		conn, err := OpenGeneric(t.Context(), d, GenericConfig{})
+		require.NoError(t, err)
+		require.Error(t, runZoned(t, d, conn, "refused", true, -1, backend.Call{}))
+		require.Equal(t, []string{"refused"}, d.ran, name)
+		require.NoError(t, conn.Close())
+	}
+}
+
+func TestAConnectionWhoseDriverIsLeftInATransactionOfItsOwnIsLost(t *testing.T) {
+	d := &zoning{name: "ADBC PostgreSQL Driver", breaks: true}
+	conn, err := OpenGeneric(t.Context(), d, GenericConfig{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	require.ErrorContains(t, runZoned(t, d, conn, "refused", true, -1, backend.Call{}), "no")
+	require.ErrorContains(t, conn.Lost(), "own transaction")
+}
