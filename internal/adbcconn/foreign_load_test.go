@@ -132,6 +132,16 @@ func rowOf(t *testing.T, fields ...arrow.Field) array.RecordReader {
 	return rowsOf(t, batch)
 }
 
+// rowsOfJSON are rows of a column.
+func rowsOfJSON(t *testing.T, field arrow.Field, values string) array.RecordReader {
+	column, _, err := array.FromJSON(memory.DefaultAllocator, field.Type, strings.NewReader(values))
+	require.NoError(t, err)
+	defer column.Release()
+	batch := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{field}, nil), []arrow.Array{column}, int64(column.Len()))
+	defer batch.Release()
+	return rowsOf(t, batch)
+}
+
 // stamps is a row of an instant.
 func stamps(t *testing.T, field arrow.Field) array.RecordReader {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{field}, nil))
@@ -242,6 +252,30 @@ func TestAValueIsStoredInPostgreSQLAsWhatItIs(t *testing.T) {
 			require.Empty(t, d.loaded)
 		}
 	}
+	require.ErrorContains(t, load(t, pg("macaddr8"), rowOf(t, field(arrow.PrimitiveTypes.Float64)), backend.IngestOptions{}), `column "n"`)
+	require.NoError(t, load(t, pg("macaddr8"), rowsOfJSON(t, field(&arrow.FixedSizeBinaryType{ByteWidth: 3}), `["YWJj"]`), backend.IngestOptions{}), "in that type's own form")
+
+	for is, of := range map[string][2]arrow.DataType{
+		"int8[]":    {arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Float64},
+		"float8[]":  {arrow.PrimitiveTypes.Float64, arrow.PrimitiveTypes.Uint64},
+		"numeric[]": {arrow.PrimitiveTypes.Uint64, arrow.PrimitiveTypes.Float64},
+		"bytea":     {nil, arrow.PrimitiveTypes.Int32}, "int8": {nil, arrow.PrimitiveTypes.Int64},
+	} {
+		for i, element := range of {
+			if element == nil {
+				continue
+			}
+			for _, list := range []arrow.DataType{arrow.ListOf(element), arrow.LargeListOf(element), arrow.FixedSizeListOf(1, element)} {
+				err := load(t, pg(is), rowsOfJSON(t, field(list), `[null, [1]]`), backend.IngestOptions{})
+				require.Equal(t, i == 1, err != nil, "%v for %s: %v", list, is, err)
+			}
+		}
+	}
+	unsigned := func(n string) array.RecordReader {
+		return rowsOfJSON(t, field(arrow.ListOf(arrow.ListOf(arrow.PrimitiveTypes.Uint64))), "[null, [null, [1, "+n+"]]]")
+	}
+	require.ErrorContains(t, load(t, pg("int8"), unsigned("9223372036854775808"), backend.IngestOptions{Mode: backend.IngestCreate}), "9223372036854775808")
+	require.NoError(t, load(t, pg("int8"), unsigned("9223372036854775807"), backend.IngestOptions{Mode: backend.IngestCreate}))
 	large := func() array.RecordReader {
 		b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{field(arrow.PrimitiveTypes.Uint64)}, nil))
 		defer b.Release()
@@ -256,6 +290,14 @@ func TestAValueIsStoredInPostgreSQLAsWhatItIs(t *testing.T) {
 	d := pg("int8")
 	require.NoError(t, load(t, d, rowOf(t, arrow.Field{Name: "m", Type: arrow.PrimitiveTypes.Float64}), backend.IngestOptions{Schema: "s"}), "it is the server's to refuse")
 	require.Contains(t, d.asked[0], `to_regclass('"s"."it''s"')`)
+	for want, opts := range map[string]backend.IngestOptions{
+		`to_regclass(quote_ident(current_schema()) || '.' || '"it''s"')`: {},
+		`to_regclass('"pg_temp"."it''s"')`:                               {Temporary: true},
+	} {
+		d := pg("int8")
+		require.NoError(t, load(t, d, rowOf(t, field(arrow.PrimitiveTypes.Int64)), opts))
+		require.Contains(t, d.asked[0], want)
+	}
 	d = pg("int8")
 	d.refuses = true // as what speaks PostgreSQL's protocol may, and no transaction is failed by it
 	require.NoError(t, load(t, d, rowOf(t, field(arrow.PrimitiveTypes.Float64)), backend.IngestOptions{}))

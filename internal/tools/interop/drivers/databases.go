@@ -8,8 +8,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/adbcpool"
@@ -77,6 +81,7 @@ func postgres() *database {
 			{name: "what has lost a conflict (40001) is run again, and keeps its connection", run: conflict},
 			{name: "an exception keeps its SQLSTATE, and is no loss of the session", run: exception, costs: 1},
 			{name: "a statement with a time that fails leaves no transaction to the next caller", run: ownTransaction},
+			{name: "rows for arrays, domains and a table behind a temporary one are stored as what they are or not at all", run: otherTypes, costs: 1},
 		},
 	}
 	d.watch()
@@ -148,6 +153,44 @@ func ownTransaction(ctx context.Context, d *database, pool *flightpool.FlightSQL
 		}
 	}
 	return "", holds(ctx, other, "timed", 1, 3)
+}
+
+// otherTypes ingests into columns whose types are not those of the rows, as is seen at a second look alone.
+func otherTypes(ctx context.Context, _ *database, pool *flightpool.FlightSQLPool) (string, error) {
+	s, err := pool.AcquireSession(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = s.Close() }() // a temporary table costs the connection here
+	const tables = "CREATE DOMAIN inner_number AS BIGINT; CREATE DOMAIN outer_number AS inner_number; CREATE TABLE typed_domain (n outer_number); CREATE TABLE typed_array (n BIGINT[]); " +
+		"CREATE TABLE typed_shadow (n BIGINT); CREATE TEMP TABLE typed_shadow (n DOUBLE PRECISION)"
+	for sql := range strings.SplitSeq(tables, ";") {
+		if _, err := s.Update(ctx, sql); err != nil {
+			return "", err
+		}
+	}
+	double := arrow.PrimitiveTypes.Float64
+	for name, kind := range map[string]arrow.DataType{"typed_domain": double, "typed_shadow": double, "typed_array": arrow.ListOf(double)} {
+		b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "n", Type: kind}}, nil))
+		defer b.Release()
+		values := b.Field(0)
+		if list, ok := values.(*array.ListBuilder); ok {
+			list.Append(true)
+			values = list.ValueBuilder()
+		}
+		values.(*array.Float64Builder).Append(0.5)
+		batch := b.NewRecordBatch()
+		defer batch.Release()
+		rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
+		if err != nil {
+			return "", err
+		}
+		defer rows.Release()
+		if _, refused := s.Ingest(ctx, name, rows, flightpool.IngestOptions{Mode: flightpool.IngestAppend}); refused == nil {
+			return "", fmt.Errorf("%s: %w", name, errTaken)
+		}
+	}
+	return "", nil
 }
 
 // exception is one of a function's, of which the driver has no code.
