@@ -84,7 +84,8 @@
 // given up at once, and closed when the driver returns. How many rows a change has affected, or an
 // ingestion stored, is the driver's word: DuckDB's tells 0 of a change. What rows have failed with while they
 // were read has no code of ADBC's, and no SQLSTATE. DuckDB's loads rows into a temporary table, from which
-// a statement stores them by the names of their columns. PostgreSQL's sends the bytes of a value whatever its
+// a statement stores them by the names of their columns. It would take Arrow's intervals of days
+// and milliseconds for other lengths: they are refused (FaultUsage). PostgreSQL's sends the bytes of a value whatever its
 // column: rows of other types than a table that is there has are refused (FaultUsage). The Flight SQL driver is refused there: use Open.
 //
 // # ADBC's transactions

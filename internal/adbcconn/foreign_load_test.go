@@ -196,6 +196,24 @@ func TestDuckDBHasAllRowsInTheColumnsOfTheirNamesOrNone(t *testing.T) {
 		require.NoError(t, load(t, d, stamps(t, at), backend.IngestOptions{Mode: backend.IngestAppend}), kind)
 		require.Equal(t, `INSERT INTO "it's" BY NAME SELECT *`+want+` FROM temp."T"`, d.ran[1], kind)
 	}
+	instants, clock := arrow.ListOf(at.Type), `make_timestamp(epoch_us("At"))`
+	for _, c := range []struct {
+		of         arrow.DataType
+		kind, want string
+	}{
+		{&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: at.Type}, "TIMESTAMP", clock},
+		{arrow.RunEndEncodedOf(arrow.PrimitiveTypes.Int32, at.Type), "TIMESTAMP", clock},
+		{instants, "TIMESTAMP[]", `[make_timestamp(epoch_us(each0)) FOR each0 IN "At"]`},
+		{arrow.FixedSizeListOf(2, instants), "TIMESTAMP[][2]", `[[make_timestamp(epoch_us(each1)) FOR each1 IN each0] FOR each0 IN "At"]`},
+		{instants, "TIMESTAMP WITH TIME ZONE[]", ""},
+		{arrow.MapOf(arrow.BinaryTypes.String, at.Type), "MAP(VARCHAR, TIMESTAMP)", ""},
+		{arrow.ListOf(arrow.PrimitiveTypes.Int64), "TIMESTAMP[]", ""},
+	} {
+		if c.want != "" {
+			c.want = " REPLACE (" + c.want + ` AS "At")`
+		}
+		require.Equal(t, c.want, clocksOf(arrow.NewSchema([]arrow.Field{{Name: "At", Type: c.of}}, nil), [][2]string{{"at", c.kind}}), "%v", c.of)
+	}
 	place := func(opts backend.IngestOptions) string {
 		d := &copying{name: "ADBC DuckDB Driver"}
 		require.NoError(t, load(t, d, rowOf(t, a), opts))
@@ -220,6 +238,35 @@ func TestDuckDBHasAllRowsInTheColumnsOfTheirNamesOrNone(t *testing.T) {
 		c.driver.name = "ADBC DuckDB Driver"
 		require.Error(t, load(t, &c.driver, c.rows, backend.IngestOptions{Mode: backend.IngestAppend}), name)
 		require.Equal(t, c.want, c.driver.ran, name)
+	}
+}
+
+// DuckDB's driver calls one of two columns of a name by another, and takes days and milliseconds for one number.
+func TestWhatDuckDBWouldMistakeIsNotLoaded(t *testing.T) {
+	field := func(name string, of arrow.DataType) arrow.Field { return arrow.Field{Name: name, Type: of} }
+	days := arrow.FixedWidthTypes.DayTimeInterval
+	interval := rowsOfJSON(t, field("n", days), `[{"days":1,"milliseconds":0}]`)
+	for name, rows := range map[string]array.RecordReader{
+		`two columns "A"`:   rowOf(t, field("a", arrow.PrimitiveTypes.Int64), field("A", arrow.PrimitiveTypes.Int64)),
+		"another length":    interval,
+		"rows: day_time_in": rowsOfJSON(t, field("n", arrow.ListOf(arrow.StructOf(field("x", days)))), `[[{"x":{"days":1,"milliseconds":0}}]]`),
+	} {
+		d := &copying{name: "ADBC DuckDB Driver"}
+		err := load(t, d, rows, backend.IngestOptions{Mode: backend.IngestAppend})
+		require.ErrorContains(t, err, name)
+		require.Equal(t, []any{backend.FaultUsage, true}, []any{failure(t, err).Fault, failure(t, err).Unsent})
+		require.Empty(t, d.ran)
+	}
+	batch := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{field("clock", days)}, nil), []arrow.Array{array.MakeArrayOfNull(memory.DefaultAllocator, days, 1)}, 1)
+	defer batch.Release()
+	for name, refused := range map[string]bool{"ADBC DuckDB Driver": true, "ADBC SQLite Driver": false} {
+		conn, err := OpenGeneric(t.Context(), &zoning{name: name}, GenericConfig{})
+		require.NoError(t, err)
+		p, err := conn.Prepare(t.Context(), "change", backend.Call{})
+		require.NoError(t, err)
+		_, err = p.Update(t.Context(), batch, backend.Call{})
+		require.Equal(t, refused, err != nil, "%s: %v", name, err)
+		require.NoError(t, conn.Close())
 	}
 }
 
@@ -271,6 +318,7 @@ func TestAValueIsStoredInPostgreSQLAsWhatItIs(t *testing.T) {
 			}
 		}
 	}
+	require.NoError(t, load(t, pg("numeric[]"), rowsOfJSON(t, field(arrow.ListOf(arrow.PrimitiveTypes.Uint64)), "[[18446744073709551615]]"), backend.IngestOptions{}))
 	unsigned := func(n string) array.RecordReader {
 		return rowsOfJSON(t, field(arrow.ListOf(arrow.ListOf(arrow.PrimitiveTypes.Uint64))), "[null, [null, [1, "+n+"]]]")
 	}

@@ -20,6 +20,9 @@ import (
 //
 // INVARIANT: the table has all rows, each value in the column of its name, or none.
 func (c *GenericConn) loadByWayOfTemp(ctx context.Context, contained *containedRows, opts backend.IngestOptions, call backend.Call) (n int64, err error) {
+	if err := checkNames(contained.Schema()); err != nil {
+		return 0, err
+	}
 	temp := backend.IngestOptions{Table: "flightpool_" + rand.Text(), Mode: backend.IngestCreate, Temporary: true, Options: opts.Options}
 	source := `temp."` + temp.Table + `"`
 	defer func() { // in a transaction that has failed it is gone
@@ -78,11 +81,11 @@ func (c *GenericConn) insertFrom(ctx context.Context, source string, rows *arrow
 func clocksOf(rows *arrow.Schema, table [][2]string) string {
 	var clocks []string
 	for _, f := range rows.Fields() {
-		t, isTime := f.Type.(*arrow.TimestampType)
+		name := tableName{table: f.Name}.quoted()
+		clock := clockOf(name, f.Type, 0)
 		for _, column := range table {
-			if isTime && t.TimeZone != "" && strings.EqualFold(column[0], f.Name) && isZoneless(column[1]) {
-				name := tableName{table: f.Name}.quoted()
-				clocks = append(clocks, "make_timestamp(epoch_us("+name+")) AS "+name)
+			if clock != "" && strings.EqualFold(column[0], f.Name) && isZoneless(column[1]) {
+				clocks = append(clocks, clock+" AS "+name)
 			}
 		}
 	}
@@ -92,8 +95,71 @@ func clocksOf(rows *arrow.Schema, table [][2]string) string {
 	return " REPLACE (" + strings.Join(clocks, ", ") + ")"
 }
 
+// clockOf is UTC's clock at the instants of a value, which may be in lists; empty for other types.
+func clockOf(value string, t arrow.DataType, depth int) string {
+	switch t := t.(type) {
+	case *arrow.DictionaryType:
+		return clockOf(value, t.ValueType, depth)
+	case *arrow.RunEndEncodedType:
+		return clockOf(value, t.Encoded(), depth)
+	case arrow.ExtensionType:
+		return clockOf(value, t.StorageType(), depth)
+	case *arrow.MapType:
+		return ""
+	case arrow.ListLikeType:
+		each := "each" + strconv.Itoa(depth)
+		if clock := clockOf(each, t.Elem(), depth+1); clock != "" {
+			return "[" + clock + " FOR " + each + " IN " + value + "]"
+		}
+	case *arrow.TimestampType:
+		if t.TimeZone != "" {
+			return "make_timestamp(epoch_us(" + value + "))"
+		}
+	}
+	return ""
+}
+
 func isZoneless(kind string) bool {
+	kind, _, _ = strings.Cut(kind, "[") // of lists
 	return kind == "DATE" || kind == "TIME" || strings.HasPrefix(kind, "TIMESTAMP") && !strings.HasSuffix(kind, "ZONE")
+}
+
+// checkNames refuses rows with two columns of one name, of which the driver would call one by another: a column of the table may have that.
+func checkNames(rows *arrow.Schema) error {
+	seen := map[string]bool{}
+	for _, f := range rows.Fields() {
+		name := strings.ToLower(f.Name)
+		if seen[name] {
+			return &misplacedError{fmt.Sprintf("the rows have two columns %q, which are one to DuckDB", f.Name)}
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// checkIntervals refuses Arrow's intervals of days and milliseconds, which DuckDB takes for one number of milliseconds.
+func checkIntervals(fields []arrow.Field) error {
+	for _, f := range fields {
+		err := checkInterval(f.Type)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkInterval(t arrow.DataType) error {
+	switch t := t.(type) {
+	case *arrow.DayTimeIntervalType:
+		return fmt.Errorf("%v, of which DuckDB's driver would make another length: month_day_nano_interval is taken", t)
+	case *arrow.DictionaryType:
+		return checkInterval(t.ValueType)
+	case arrow.ExtensionType:
+		return checkInterval(t.StorageType())
+	case arrow.NestedType:
+		return checkIntervals(t.Fields())
+	}
+	return nil
 }
 
 // where is the condition on duckdb_tables() for the place of a table.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -22,10 +21,13 @@ import (
 // checkSendable is nil for what the driver can send. One of Flight SQL sends Arrow's
 // IPC format; others are handed the arrays themselves.
 func (c *GenericConn) checkSendable(schema *arrow.Schema) error {
-	if !c.isFlightSQL {
-		return nil
+	switch {
+	case c.isFlightSQL:
+		return flightconn.CheckSendable(schema)
+	case c.isDuckDB():
+		return checkIntervals(schema.Fields())
 	}
-	return flightconn.CheckSendable(schema)
+	return nil
 }
 
 // Ingest is part of backend.Conn. Compression is the driver's affair. rows are
@@ -85,7 +87,7 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 
 // load has the driver load rows, which have failed where it is not sent all of them. The caller holds driverLock.
 func (c *GenericConn) load(ctx context.Context, contained *containedRows, opts backend.IngestOptions, call backend.Call) (int64, error) {
-	if strings.Contains(c.driverName, "DuckDB") {
+	if c.isDuckDB() {
 		return c.loadByWayOfTemp(ctx, contained, opts, call)
 	}
 	rows, err := c.fitToTable(ctx, contained, opts)

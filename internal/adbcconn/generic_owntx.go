@@ -3,7 +3,6 @@ package adbcconn
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 )
@@ -56,5 +55,3 @@ func (c *GenericConn) endOwnTx() {
 		c.markLost(fmt.Errorf("the driver's own transaction has not ended: %w", err))
 	}
 }
-
-func (c *GenericConn) isPostgreSQL() bool { return strings.Contains(c.driverName, "PostgreSQL") }
