@@ -197,7 +197,7 @@ type IngestOptions struct {
 	Mode            IngestMode
 	Temporary       bool // into a temporary table of the session
 	Compression     IngestCompression
-	Options         map[string]string // of the server's own
+	Options         map[string]string // of the server's own; over adbcpool.New of the driver's statement
 	Headers         metadata.MD       // sent with the call's RPCs
 }
 

@@ -26,6 +26,7 @@ type copying struct {
 	refuses bool        // to be asked for them
 	loses   bool        // a row that it loads
 	fails   string      // a statement that begins so is refused
+	unknown string      // an option that is refused
 
 	asked, options []string
 	ran            []string
@@ -57,6 +58,9 @@ type copyingStatement struct {
 func (s *copyingStatement) SetSqlQuery(sql string) error { s.sql = sql; return nil }
 func (s *copyingStatement) Close() error                 { return nil }
 func (s *copyingStatement) SetOption(key, value string) error {
+	if key == s.driver.unknown {
+		return adbc.Error{Code: adbc.StatusNotImplemented, Msg: "unknown option"}
+	}
 	s.driver.options = append(s.driver.options, key[strings.LastIndex(key, ".")+1:]+"="+value)
 	return nil
 }
@@ -238,6 +242,19 @@ func TestDuckDBHasAllRowsInTheColumnsOfTheirNamesOrNone(t *testing.T) {
 		c.driver.name = "ADBC DuckDB Driver"
 		require.Error(t, load(t, &c.driver, c.rows, backend.IngestOptions{Mode: backend.IngestAppend}), name)
 		require.Equal(t, c.want, c.driver.ran, name)
+	}
+}
+
+func TestOptionsOfAnIngestionAreTheDrivers(t *testing.T) {
+	for _, name := range []string{"ADBC DuckDB Driver", "ADBC PostgreSQL Driver", "another"} {
+		a := arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int64}
+		d := &copying{name: name}
+		require.NoError(t, load(t, d, rowOf(t, a), backend.IngestOptions{Options: map[string]string{"of.b": "2", "of.a": "1"}}))
+		require.Equal(t, []string{"a=1", "b=2"}, d.options[len(d.options)-2:], name)
+		d = &copying{name: name, unknown: "of.b"}
+		err := load(t, d, rowOf(t, a), backend.IngestOptions{Options: map[string]string{"of.b": "2"}})
+		require.Equal(t, backend.FaultUnsupported, failure(t, err).Fault, name)
+		require.Empty(t, d.loaded)
 	}
 }
 

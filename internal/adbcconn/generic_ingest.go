@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -120,7 +122,11 @@ func (c *GenericConn) loadDirectly(ctx context.Context, contained *containedRows
 		defer own.dictionaries.Release()
 		rows = &own
 	}
-	if err := errjoin.Join(setIngest(stmt, opts), setHeaders(stmt, call), stmt.BindStream(ctx, rows)); err != nil {
+	set := setIngest(stmt, opts)
+	for _, key := range slices.Sorted(maps.Keys(opts.Options)) { // which the driver passes on, or refuses
+		set = cmp.Or(set, stmt.SetOption(key, opts.Options[key]))
+	}
+	if err := errjoin.Join(set, setHeaders(stmt, call), stmt.BindStream(ctx, rows)); err != nil {
 		return 0, err
 	}
 	n, err := stmt.ExecuteUpdate(ctx)
