@@ -20,7 +20,8 @@ import (
 // QueryOptions.Args; a column has one type, that of its first value which is not NULL. A
 // time.Time is an instant in UTC, in microseconds, whatever the column: servers refuse it
 // for dates and times of day, as DuckDB does, or convert it, GizmoSQL for a column without a zone
-// to the clock of the session's TimeZone. Texts they read.
+// to the clock of the session's TimeZone. Texts they read. A time.Duration is refused for GizmoSQL, which
+// would take its nanoseconds for seconds.
 //
 // A column of Decimals is an exact decimal. It has as many digits behind the point as the
 // value of the first batch that has most (18 where there is none), and 38 in all, or 76

@@ -2,7 +2,9 @@ package flightpool
 
 import (
 	"context"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -91,6 +93,15 @@ func TestANullIsNotStoredAsAText(t *testing.T) {
 						_, err = r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (?, ?)", codedRow())
 						require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
 						require.ErrorContains(r, err, "dictionary")
+						err = change(2, 1500*time.Millisecond)
+						require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
+						require.ErrorContains(r, err, "a duration")
+						err = readAll(r.pool.Query(r.Context(), "SELECT * FROM t WHERE s = ?", time.Second))
+						require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
+						err = change(time.Nanosecond, "a number is the one of nanoseconds")
+						require.NotEqual(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
+						_, err = r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (4, ?)", durationRow(arrow.Second))
+						require.NotEqual(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
 					} else {
 						require.NoError(r, err)
 					}
@@ -189,7 +200,7 @@ func TestNoValueIsIngestedAsAText(t *testing.T) {
 				return array.NewRecordReader(params.Schema(), []arrow.RecordBatch{params})
 			})
 			inBubbleOn(t, testserver.Options{Profile: profile, Engine: engine}, Config{MaxSize: 1, Auth: BasicAuth("me", "x")}, func(r *rig) {
-				for _, batch := range []arrow.RecordBatch{codedRow(), listed(codedRow()), fixedRow()} {
+				for _, batch := range []arrow.RecordBatch{codedRow(), listed(codedRow()), fixedRow(), durationRow(arrow.Nanosecond), listed(durationRow(arrow.Millisecond))} {
 					rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
 					require.NoError(r, err)
 					_, err = r.pool.Ingest(r.Context(), "t", rows, IngestOptions{})
@@ -198,13 +209,26 @@ func TestNoValueIsIngestedAsAText(t *testing.T) {
 					require.ErrorAs(r, err, &e)
 					require.Equal(r, want == FaultUsage, e.Unsent)
 				}
+				_, err := IngestRows(r.Context(), r.pool, "t", slices.Values([]struct{ D time.Duration }{{time.Second}}), IngestOptions{})
+				require.Equal(r, want, backend.FaultIn(err), "%v", err)
+				seconds, err := array.NewRecordReader(durationRow(arrow.Second).Schema(), []arrow.RecordBatch{durationRow(arrow.Second)})
+				require.NoError(r, err)
+				_, err = r.pool.Ingest(r.Context(), "t", seconds, IngestOptions{})
+				require.Equal(r, FaultStatement, backend.FaultIn(err), "it takes these for what they are: %v", err)
 				rows := r.rows(1)
-				_, err := r.pool.Ingest(r.Context(), "u", rows, IngestOptions{})
+				_, err = r.pool.Ingest(r.Context(), "u", rows, IngestOptions{})
 				require.NoError(r, err, "without a dictionary")
 				require.Equal(r, uint64(1), r.pool.Stats().Opens)
 			})
 		})
 	}
+}
+
+// durationRow is one of that unit.
+func durationRow(unit arrow.TimeUnit) arrow.RecordBatch {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "1", Type: &arrow.DurationType{Unit: unit}}}, nil))
+	b.Field(0).(*array.DurationBuilder).Append(5)
+	return b.NewRecordBatch()
 }
 
 // fixedRow is a value of four bytes.

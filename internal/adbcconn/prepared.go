@@ -165,7 +165,7 @@ func (p *prepared) prepareAgain(ctx context.Context, tx backend.TxID) error {
 // caller must unbind and end the call. Parameters that cannot be sent, or which the
 // server takes for others, are the caller's fault, found before anything is.
 func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatch, sc backend.Call) (*call, error) {
-	if err := p.conn.CheckNulls(ctx, params, sc); err != nil {
+	if err := p.conn.CheckNulls(ctx, params, p.params, sc); err != nil {
 		return nil, err
 	}
 	k, err := p.conn.begin(ctx, op, sc)

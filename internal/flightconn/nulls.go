@@ -33,11 +33,12 @@ const (
 
 // CheckNulls refuses parameters with a NULL where the server takes another value for it. GizmoSQL binds each value as its
 // text, and for a NULL the text null: a column of texts stores that, and a condition finds it, without an error. For a value of a
-// dictionary that text is the whole dictionary. Whoever executes a prepared statement on the connection asks it before.
+// dictionary that text is the whole dictionary, and for a duration its number, which is one of seconds then, whatever its unit: what
+// the server has told of the parameters says whether it goes to a number. Whoever executes a prepared statement on the connection asks it before.
 //
 // Only a server of that name is asked, once per endpoint, before the first of these. Where the answer is missing,
 // the parameters are sent, and the next one asks again.
-func (c *Conn) CheckNulls(ctx context.Context, params arrow.RecordBatch, call backend.Call) error {
+func (c *Conn) CheckNulls(ctx context.Context, params arrow.RecordBatch, told *arrow.Schema, call backend.Call) error {
 	known := &c.endpoint.capabilities.nulls
 	if params == nil || known.Load() == nullsKept {
 		return nil
@@ -48,6 +49,8 @@ func (c *Conn) CheckNulls(ctx context.Context, params arrow.RecordBatch, call ba
 		why = "a NULL among the parameters for the text null: write NULL into the statement instead"
 	case hasDictionary(params.Schema()):
 		why = "a value of a dictionary among the parameters for a text of the whole dictionary: send the value itself"
+	case hasDuration(params.Schema(), told):
+		why = "a duration among the parameters for a number of seconds, whatever its unit: send a text, such as what its String method gives"
 	default:
 		return nil
 	}
@@ -59,7 +62,7 @@ func (c *Conn) CheckNulls(ctx context.Context, params arrow.RecordBatch, call ba
 }
 
 // storedAsText are the types of which GizmoSQL on DuckDB, by its source, stores what Arrow's C++ library prints of a value: of one in a
-// dictionary all of the dictionary, of bytes a text of the same.
+// dictionary all of the dictionary, of bytes a text of the same. So it does of a duration (isMisreadDuration).
 var storedAsText = []arrow.Type{
 	arrow.DICTIONARY, arrow.RUN_END_ENCODED, arrow.DENSE_UNION, arrow.SPARSE_UNION, arrow.LIST_VIEW, arrow.LARGE_LIST_VIEW,
 	arrow.BINARY_VIEW, arrow.FIXED_SIZE_BINARY, arrow.FLOAT16, arrow.INTERVAL_MONTHS, arrow.INTERVAL_DAY_TIME, arrow.INTERVAL_MONTH_DAY_NANO,
@@ -68,7 +71,9 @@ var storedAsText = []arrow.Type{
 // CheckRows refuses rows of an ingestion of which the server stores and confirms other values. It is the one of CheckNulls.
 func (c *Conn) CheckRows(ctx context.Context, schema *arrow.Schema, call backend.Call) error {
 	at := slices.IndexFunc(schema.Fields(), func(f arrow.Field) bool {
-		return ipcwrite.Contains(f.Type, func(id arrow.Type) bool { return slices.Contains(storedAsText, id) })
+		return ipcwrite.Contains(f.Type, func(t arrow.DataType) bool {
+			return slices.Contains(storedAsText, t.ID()) || isMisreadDuration(t)
+		})
 	})
 	if at < 0 {
 		return nil
@@ -78,7 +83,7 @@ func (c *Conn) CheckRows(ctx context.Context, schema *arrow.Schema, call backend
 	}
 	r := &rpcCall{conn: c, op: "Ingest", caller: ctx}
 	f := schema.Field(at)
-	return r.usageError("rows: column %q is %v, for which this server stores a text of its own: send plain values, as a query gives by CAST(… AS VARCHAR)", f.Name, f.Type)
+	return r.usageError("rows: column %q is %v, for which this server stores a text of its own, or what that reads as: send plain values or texts, as a query gives by CAST(… AS VARCHAR)", f.Name, f.Type)
 }
 
 // losesNulls reports whether the server takes another value for a NULL among the parameters.
@@ -155,6 +160,29 @@ func hasNull(rows arrow.RecordBatch) bool {
 func hasDictionary(schema *arrow.Schema) bool {
 	for i := range schema.NumFields() {
 		if isDictionary(schema.Field(i).Type) {
+			return true
+		}
+	}
+	return false
+}
+
+// isMisreadDuration reports whether a type is one of durations whose number GizmoSQL on DuckDB would take for one of seconds, as it does in the text
+// of any: 1.5 s in nanoseconds for 47 years.
+func isMisreadDuration(t arrow.DataType) bool {
+	d, ok := t.(*arrow.DurationType)
+	return ok && d.Unit != arrow.Second
+}
+
+// hasDuration reports whether there is such a duration among the parameters, but where the server has told that it wants a number.
+func hasDuration(schema, told *arrow.Schema) bool {
+	for i := range schema.NumFields() {
+		if !ipcwrite.Contains(schema.Field(i).Type, isMisreadDuration) {
+			continue
+		}
+		if told == nil || i >= told.NumFields() {
+			return true
+		}
+		if id := told.Field(i).Type.ID(); !arrow.IsInteger(id) && !arrow.IsFloating(id) && !arrow.IsDecimal(id) {
 			return true
 		}
 	}

@@ -89,7 +89,7 @@ func (p *prepared) FirstHandle() string { return p.Handle() }
 // have dropped by then. All rows are bound, but a server may use the first
 // alone.
 func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
-	if err := p.conn.CheckNulls(ctx, params, call); err != nil {
+	if err := p.conn.CheckNulls(ctx, params, p.params, call); err != nil {
 		return nil, err
 	}
 	return p.query(ctx, params, call)
@@ -118,7 +118,7 @@ func (p *prepared) query(ctx context.Context, params arrow.RecordBatch, call bac
 // INVARIANT: no update runs with the parameters of a query before it, which ClickHouse takes in
 // place of those that come with it: where there was one, they are bound as well.
 func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call backend.Call) (int64, error) {
-	if err := p.conn.CheckNulls(ctx, params, call); err != nil {
+	if err := p.conn.CheckNulls(ctx, params, p.params, call); err != nil {
 		return 0, err
 	}
 	ctx, r, handle, err := p.begin(ctx, "PreparedUpdate", params, call)
