@@ -96,6 +96,8 @@ func TestANullIsNotStoredAsAText(t *testing.T) {
 						err = change(2, 1500*time.Millisecond)
 						require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
 						require.ErrorContains(r, err, "a duration")
+						_, err = r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (4, ?)", monthsRow())
+						require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
 						err = readAll(r.pool.Query(r.Context(), "SELECT * FROM t WHERE s = ?", time.Second))
 						require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
 						err = change(time.Nanosecond, "a number is the one of nanoseconds")
@@ -228,6 +230,13 @@ func TestNoValueIsIngestedAsAText(t *testing.T) {
 func durationRow(unit arrow.TimeUnit) arrow.RecordBatch {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "1", Type: &arrow.DurationType{Unit: unit}}}, nil))
 	b.Field(0).(*array.DurationBuilder).Append(5)
+	return b.NewRecordBatch()
+}
+
+// monthsRow is an interval of five months.
+func monthsRow() arrow.RecordBatch {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "1", Type: arrow.FixedWidthTypes.MonthInterval}}, nil))
+	b.Field(0).(*array.MonthIntervalBuilder).Append(5)
 	return b.NewRecordBatch()
 }
 

@@ -50,7 +50,7 @@ func (c *Conn) CheckNulls(ctx context.Context, params arrow.RecordBatch, told *a
 	case hasDictionary(params.Schema()):
 		why = "a value of a dictionary among the parameters for a text of the whole dictionary: send the value itself"
 	case hasDuration(params.Schema(), told):
-		why = "a duration among the parameters for a number of seconds, whatever its unit: send a text, such as what its String method gives"
+		why = "a duration among the parameters for one of seconds, whatever its unit, and months for minutes: send a text, such as what its String method gives"
 	default:
 		return nil
 	}
@@ -167,10 +167,10 @@ func hasDictionary(schema *arrow.Schema) bool {
 }
 
 // isMisreadDuration reports whether a type is one of durations whose number GizmoSQL on DuckDB would take for one of seconds, as it does in the text
-// of any: 1.5 s in nanoseconds for 47 years.
+// of any, 1.5 s in nanoseconds for 47 years, or one of months, whose M it takes for minutes.
 func isMisreadDuration(t arrow.DataType) bool {
 	d, ok := t.(*arrow.DurationType)
-	return ok && d.Unit != arrow.Second
+	return ok && d.Unit != arrow.Second || t.ID() == arrow.INTERVAL_MONTHS
 }
 
 // hasDuration reports whether there is such a duration among the parameters, but where the server has told that it wants a number.
