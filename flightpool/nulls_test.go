@@ -2,6 +2,7 @@ package flightpool
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -98,6 +99,11 @@ func TestANullIsNotStoredAsAText(t *testing.T) {
 						require.ErrorContains(r, err, "a duration")
 						_, err = r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (4, ?)", monthsRow())
 						require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
+						_, err = r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (4, ?)", namedRow("arrow.json"))
+						require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
+						require.ErrorContains(r, err, "extension type")
+						_, err = r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (4, ?)", namedRow("geoarrow.wkt"))
+						require.NoError(r, err)
 						err = readAll(r.pool.Query(r.Context(), "SELECT * FROM t WHERE s = ?", time.Second))
 						require.Equal(r, backend.FaultUsage, backend.FaultIn(err), "%v", err)
 						err = change(time.Nanosecond, "a number is the one of nanoseconds")
@@ -211,7 +217,17 @@ func TestNoValueIsIngestedAsAText(t *testing.T) {
 					require.ErrorAs(r, err, &e)
 					require.Equal(r, want == FaultUsage, e.Unsent)
 				}
-				_, err := IngestRows(r.Context(), r.pool, "t", slices.Values([]struct{ D time.Duration }{{time.Second}}), IngestOptions{})
+				for _, batch := range []arrow.RecordBatch{namedRow("arrow.opaque"), structOf(namedRow("arrow.json")), bool8Row()} { // which our script takes for what they are stored as, but for the latter two
+					rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
+					require.NoError(r, err)
+					_, err = r.pool.Ingest(r.Context(), "opaque", rows, IngestOptions{})
+					require.Equal(r, want == FaultUsage, backend.FaultIn(err) == FaultUsage, "%v", err)
+				}
+				named, err := array.NewRecordReader(namedRow("geoarrow.wkt").Schema(), []arrow.RecordBatch{namedRow("geoarrow.wkt")})
+				require.NoError(r, err)
+				_, err = r.pool.Ingest(r.Context(), "named", named, IngestOptions{})
+				require.NoError(r, err)
+				_, err = IngestRows(r.Context(), r.pool, "t", slices.Values([]struct{ D time.Duration }{{time.Second}}), IngestOptions{})
 				require.Equal(r, want, backend.FaultIn(err), "%v", err)
 				seconds, err := array.NewRecordReader(durationRow(arrow.Second).Schema(), []arrow.RecordBatch{durationRow(arrow.Second)})
 				require.NoError(r, err)
@@ -238,6 +254,38 @@ func monthsRow() arrow.RecordBatch {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "1", Type: arrow.FixedWidthTypes.MonthInterval}}, nil))
 	b.Field(0).(*array.MonthIntervalBuilder).Append(5)
 	return b.NewRecordBatch()
+}
+
+// namedRow is a text of an extension type that is not known here.
+func namedRow(extension string) arrow.RecordBatch {
+	name := arrow.NewMetadata([]string{"ARROW:extension:name", "ARROW:extension:metadata"}, []string{extension, ""})
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "1", Type: arrow.BinaryTypes.String, Metadata: name}}, nil))
+	b.Field(0).(*array.StringBuilder).Append("x")
+	return b.NewRecordBatch()
+}
+
+// bool8 is an extension type that is known here.
+type bool8 struct{ arrow.ExtensionBase }
+
+func (*bool8) ArrayType() reflect.Type                                           { return reflect.TypeFor[bool8Array]() }
+func (*bool8) ExtensionName() string                                             { return "arrow.bool8" }
+func (*bool8) Serialize() string                                                 { return "" }
+func (b *bool8) Deserialize(arrow.DataType, string) (arrow.ExtensionType, error) { return b, nil }
+func (*bool8) ExtensionEquals(arrow.ExtensionType) bool                          { return true }
+
+type bool8Array struct{ array.ExtensionArrayBase }
+
+func bool8Row() arrow.RecordBatch {
+	t := &bool8{arrow.ExtensionBase{Storage: arrow.PrimitiveTypes.Int8}}
+	b := array.NewInt8Builder(memory.DefaultAllocator)
+	b.Append(1)
+	return array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "1", Type: t}}, nil), []arrow.Array{array.NewExtensionArrayWithStorage(t, b.NewArray())}, 1)
+}
+
+// structOf is a batch of one column of structs, which have the columns of another.
+func structOf(b arrow.RecordBatch) arrow.RecordBatch {
+	rows := array.RecordToStructArray(b)
+	return array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "1", Type: rows.DataType()}}, nil), []arrow.Array{rows}, b.NumRows())
 }
 
 // fixedRow is a value of four bytes.

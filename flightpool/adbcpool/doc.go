@@ -55,8 +55,9 @@
 //   - Nor is one that stores the parameters of an INSERT as they are, whatever its VALUES or
 //     SELECT makes of them (SwanLake).
 //   - Nor is one that takes a NULL among the parameters for the text null, or a value of a dictionary, also one that is ingested, for
-//     all of that, or the number of a duration, which is one of nanoseconds or the like, for one of seconds (GizmoSQL on DuckDB): write
-//     them into the statement there, or use Open, with which they are refused.
+//     all of that, or the number of a duration, which is one of nanoseconds or the like, for one of seconds, or a value of an
+//     extension type of Arrow's own for what its library prints (GizmoSQL on DuckDB): write them into the statement there, or use
+//     Open, with which they are refused.
 //   - Nor is one that takes a read for a command, and drops its rows (SwanLake: SHOW
 //     DATABASES, CALL, and with parameters what its parser does not know): such a result has no
 //     columns and no rows. With Open it is an error.

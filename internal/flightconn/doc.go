@@ -115,7 +115,7 @@
 //	update.go, encode.go       DoPut; FlightData from Arrow
 //	compact.go, putmessage.go  slices that Arrow cannot encode; FlightData as it is sent
 //	checkrequest.go            what is refused before it is sent
-//	prepared.go, numbered.go, nulls.go, wholetext.go, ingest.go, tx.go, livetx.go, action.go, cancel.go  the calls of that name
+//	prepared.go, numbered.go, nulls.go, printed.go, wholetext.go, ingest.go, tx.go, livetx.go, action.go, cancel.go  the calls of that name
 //	equaltexts.go              statements that would be one for all connections
 //	learntx.go                 how the server treats transactions that it does not know
 //	control.go                 the channels on which cancel asks
