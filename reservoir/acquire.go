@@ -16,8 +16,8 @@ import (
 //     opened, and OpenRetry does not let the caller wait for the next open;
 //   - ErrClosed when the reservoir closes.
 //
-// An open that began for this caller goes on when the caller gives up. The
-// caller must end the loan with Release or Discard.
+// An open that began for this caller goes on when the caller gives up; of several that
+// wait for Admit then, one. The caller must end the loan with Release or Discard.
 func (r *Reservoir[C]) Acquire(ctx context.Context) (Loan[C], error) {
 	if ctx.Err() != nil {
 		return Loan[C]{}, r.endedOnArrival(contextError(ctx))

@@ -50,7 +50,8 @@
 // demand, a pure function of counts, is compared with what is under way after
 // every change: one open per waiter, what is missing to MinIdle, one successor
 // per stale connection, what WaitReady asks for. After Admit an open looks again
-// whether it is wanted, and gives the permission back if not. After a failure
+// whether it is wanted, and gives the permission back if not; callers who have left
+// meanwhile still want one of them, unless a connection is idle. After a failure
 // there is one open at a time, after a pause that doubles from 10ms to 1s, until
 // one succeeds. An open's error reaches the callers who were in the queue when
 // Open was called, when there is no other connection left that could serve them

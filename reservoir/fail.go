@@ -44,6 +44,9 @@ func (r *Reservoir[C]) fail(w *waiter[C], err error, how waitOutcome, state **Ex
 		return false
 	}
 	r.countOutcome(how)
+	if how == timedOut {
+		r.abandon()
+	}
 	if *state == nil {
 		*state = r.exhausted()
 	}

@@ -77,15 +77,22 @@ func (r *Reservoir[C]) guardWindow() time.Duration {
 	return r.cfg.GuardWindow
 }
 
-// stillWanted says whether an open that was decided earlier has a use now, and
-// counts it if so. Resize may have left no room for it.
+// stillWanted says whether an open that was decided earlier has a use now, beside those that were
+// admitted before, and counts it if so. Resize may have left no room for it. Where nothing is idle, one
+// is opened in place of those whose callers have left: permissions may take longer than
+// callers wait, and else none of them would ever be served.
 func (r *Reservoir[C]) stillWanted(e *entry[C]) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	wanted := r.openCounts().wantedOpens()
+	if r.mu.abandoned && r.mu.idle.n == 0 {
+		wanted = max(wanted, 1)
+	}
 	r.admitted(e)
-	if r.exceeds(r.limit()) || e.generation != r.mu.generation || r.mu.count[opening] > r.openCounts().wantedOpens() {
+	if r.exceeds(r.limit()) || e.generation != r.mu.generation || r.mu.count[opening]-r.mu.unadmitted > wanted {
 		return false
 	}
+	r.mu.abandoned = false
 	r.mu.stats.Opens++
 	e.lastWaiterAtOpen = r.mu.lastWaiter
 	return true

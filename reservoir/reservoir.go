@@ -58,6 +58,7 @@ type Reservoir[C any] struct {
 
 		dueChecks       list[*entry[C]] // idle connections whose keepalive check is due
 		unadmitted      int             // of count[opening], those that wait in Admit
+		abandoned       bool            // a caller has left unserved, and no open was wanted since that had waited in Admit beside it
 		keepalives      int             // keepalive checks under way
 		slowChecks      int             // checks for waiters that take long
 		lastCheckFailed bool            // the latest check for a waiter has failed
@@ -265,5 +266,9 @@ func (r *Reservoir[C]) admitted(e *entry[C]) {
 	if e.unadmitted {
 		e.unadmitted = false
 		r.mu.unadmitted--
+		r.mu.abandoned = r.mu.abandoned && r.mu.unadmitted > 0
 	}
 }
+
+// abandon takes note that a caller has left unserved. The caller holds mu.
+func (r *Reservoir[C]) abandon() { r.mu.abandoned = r.mu.unadmitted > 0 }

@@ -92,6 +92,7 @@ func (r *Reservoir[C]) decide(w *waiter[C]) bool {
 		return true
 	}
 	r.leavers.inQueue.Add(-1)
+	r.abandon()
 	return false
 }
 
