@@ -23,7 +23,7 @@ type zoning struct {
 	adbc.Database
 	name         string
 	breaks       bool // ROLLBACK fails
-	open, broken bool // the transaction
+	open bool // the transaction
 	autocommit   bool
 	ran          []string
 }

@@ -17,12 +17,13 @@ const (
 )
 
 // CutsTexts is part of backend.TextCutter. A server is asked once for the endpoint whose rows it gives: GizmoSQL those of the
-// first statement, though it runs all of them. SQLite's library compiles the first, and tells where the next one begins, at which Arrow's
+// first statement, though it runs all of them, and, by its source, twice. SQLite's library compiles the first, and tells where the next one begins, at which Arrow's
 // example in C++ for SQLite does not look, nor GizmoSQL with that backend, so that an update, too, is that of the first alone.
-// Arrow's example in Go runs all of them. In a transaction only servers on SQLite are asked: others may abort it by a refusal.
+// Arrow's example in Go runs all of them. In a transaction only those are asked that are on SQLite, or run statements in whatever is open: another may
+// abort it by a refusal. One of the latter (SwanLake) may run what comes behind a refusal outside of it, so that nothing does.
 func (c *Conn) CutsTexts(ctx context.Context, asUpdate bool, tx backend.TxID) (bool, error) {
-	known := &c.endpoint.capabilities.texts
-	if asUpdate || tx != "" && known.Load() == textsUnknown {
+	known, inAnyTx := &c.endpoint.capabilities.texts, tx != "" && c.endpoint.capabilities.txIDs.Load() == txIDsIgnored
+	if asUpdate || tx != "" && !inAnyTx && known.Load() == textsUnknown {
 		onSQLite, err := c.runsOnSQLite(ctx)
 		if errors.Is(err, errMalformed) { // what that one tells can be read
 			err = nil
@@ -33,7 +34,7 @@ func (c *Conn) CutsTexts(ctx context.Context, asUpdate bool, tx backend.TxID) (b
 	}
 	if known.Load() == textsUnknown {
 		how, err := c.askTexts(ctx, tx)
-		if err != nil && !backend.FaultIn(err).KeepsConn() {
+		if err != nil && (inAnyTx || !backend.FaultIn(err).KeepsConn()) {
 			return false, err
 		}
 		if how != textsUnknown {

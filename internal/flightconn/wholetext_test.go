@@ -70,6 +70,41 @@ func TestAServerIsAskedWhatItMakesOfSeveralStatements(t *testing.T) {
 	}
 }
 
+// Of a server that runs statements in whatever transaction is open nothing is lost by the question: what it refuses of it, it would refuse of the text.
+func TestAServerThatIgnoresTransactionsIsAskedInOne(t *testing.T) {
+	for answered, failure := range map[string]error{"first": nil, "last": nil, "": status.Error(codes.InvalidArgument, "one statement at a time")} {
+		version, text := sqlInfoBatch(uint32(flightsql.SqlInfoFlightSqlServerVersion), "duckdb v1.5.5"), texts(answered)
+		f := &fake{action: (&txServer{ignores: true}).action}
+		f.info = func(_ context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+			if !strings.Contains(string(d.GetCmd()), "; SELECT 'last'") {
+				return answer(version.Schema(), "version"), nil
+			}
+			return answer(text.Schema(), "text"), failure
+		}
+		f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+			batch := version
+			if string(ticket.GetTicket()) == "text" {
+				batch = text
+			}
+			w := flight.NewRecordWriter(s, ipc.WithSchema(batch.Schema()))
+			return errors.Join(w.Write(batch), w.Close())
+		}
+		inBubble(t, f, func(b *bubble) {
+			conn := b.open()
+			tx, err := conn.Begin(b.Context())
+			require.NoError(b, err)
+			cuts, err := conn.CutsTexts(b.Context(), true, tx)
+			require.NoError(b, err)
+			require.False(b, cuts)
+			cuts, err = conn.CutsTexts(b.Context(), false, tx)
+			require.Equal(b, answered == "first", cuts)
+			require.Equal(b, failure != nil, err != nil, "the transaction may be aborted by a refusal: nothing of the text is sent: %v", err)
+		})
+		version.Release()
+		text.Release()
+	}
+}
+
 func TestArrowsExampleInGoRunsAllOfAText(t *testing.T) {
 	conn, err := startSQLite(t).Open(t.Context())
 	require.NoError(t, err)
