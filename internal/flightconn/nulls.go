@@ -32,7 +32,8 @@ const (
 // CheckNulls refuses parameters with a NULL where the server takes another value for it. GizmoSQL binds each value as its
 // text, and for a NULL the text null: a column of texts stores that, and a condition finds it, without an error. For a value of a
 // dictionary that text is the whole dictionary, and for a duration its number, which is one of seconds then, whatever its unit: what
-// the server has told of the parameters says whether it goes to a number. See also isPrinted. Whoever executes a prepared statement on the connection asks it before.
+// the server has told of the parameters says whether it goes to a number. For a list, a struct and the like it is
+// no value that the database reads, and a column of texts stores it. Whoever executes a prepared statement on the connection asks it before.
 //
 // Only a server of that name is asked, once per endpoint, before the first of these. Where the answer is missing,
 // the parameters are sent, and the next one asks again.
@@ -47,8 +48,8 @@ func (c *Conn) CheckNulls(ctx context.Context, params arrow.RecordBatch, told *a
 		why = "a NULL among the parameters for the text null: write NULL into the statement instead"
 	case hasDictionary(params.Schema()):
 		why = "a value of a dictionary among the parameters for a text of the whole dictionary: send the value itself"
-	case hasExtension(params.Schema()):
-		why = "a value of one of Arrow's extension types among the parameters for a text of its own: send what it is stored as, without the type"
+	case hasPrinted(params.Schema()):
+		why = "a list, a struct, an interval or a value of one of Arrow's extension types among the parameters for a text of its own: write it into the statement, or send a plain value"
 	case hasDuration(params.Schema(), told):
 		why = "a duration among the parameters for one of seconds, whatever its unit, and months for minutes: send a text, such as what its String method gives"
 	default:

@@ -86,8 +86,15 @@ func hasDuration(schema, told *arrow.Schema) bool {
 	return false
 }
 
-func hasExtension(schema *arrow.Schema) bool {
-	return slices.ContainsFunc(schema.Fields(), func(f arrow.Field) bool { return hasField(f, isPrintedExtension) })
+// hasPrinted reports whether there is a parameter that the server binds as what no database reads: the text list<item: int64>[1, 2],
+// for example.
+func hasPrinted(schema *arrow.Schema) bool {
+	return slices.ContainsFunc(schema.Fields(), func(f arrow.Field) bool {
+		return hasField(f, func(f arrow.Field) bool {
+			_, nested := f.Type.(arrow.NestedType)
+			return nested || f.Type.ID() == arrow.INTERVAL_MONTH_DAY_NANO || isPrintedExtension(f)
+		})
+	})
 }
 
 func isPrintedExtension(f arrow.Field) bool {
