@@ -126,6 +126,7 @@ func (a *app) shell(ctx context.Context, args []string, j job) (err error) {
 	s.server = server[strings.LastIndex(server, "/")+1:]
 	cfg.Hooks.Cancelled = func(_ string, r cancel.Report) { s.stopped.Store(&r) }
 	prompt := len(j.statements)+len(j.files) == 0 && a.isTerminal()
+	a.prompt = prompt
 	if s.terminal = a.newTerminal(prompt && !j.noPager); s.terminal != nil && !prompt {
 		s.terminal.pager = nil
 	}

@@ -15,7 +15,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
-	code := run(ctx, os.Args[1:], environment{os.Stdin, os.Stdout, os.Stderr, os.Getenv, interrupts})
+	letEnd := func() { signal.Reset(append(ending(), os.Interrupt)...) } // what does not heed a signal writes to a pipe that nobody reads
+	context.AfterFunc(ctx, letEnd)
+	code := run(ctx, os.Args[1:], environment{os.Stdin, os.Stdout, os.Stderr, os.Getenv, interrupts, letEnd})
 	stop()
 	os.Exit(code)
 }
@@ -35,6 +37,7 @@ type environment struct {
 	out, err   io.Writer
 	getenv     func(string) string
 	interrupts chan os.Signal
+	letEnd     func() // has the next signal end the process; nil: it does not
 }
 
 // run is the command as a function. It returns its exit code.
@@ -60,6 +63,7 @@ func run(ctx context.Context, args []string, env environment) int {
 type app struct {
 	environment
 	parsed bool // the command line was understood
+	prompt bool // statements are typed: an interruption ends one, and not the run
 	target target
 }
 
@@ -70,6 +74,7 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	select {
 	case <-a.interrupts:
 		cancel(errInterrupted)
+		a.interrupted()
 	default:
 	}
 	ended := make(chan struct{})
@@ -78,6 +83,7 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 		select {
 		case signal := <-a.interrupts:
 			if cancel(errInterrupted); context.Cause(ctx) == errInterrupted { //nolint:errorlint // as it was given
+				a.interrupted()
 				return
 			}
 			select {
@@ -90,5 +96,12 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	return ctx, func() {
 		cancel(nil)
 		<-ended // the next interruption is the prompt's
+	}
+}
+
+// interrupted has the next signal end a run that this one is to end.
+func (a *app) interrupted() {
+	if !a.prompt && a.letEnd != nil {
+		a.letEnd()
 	}
 }

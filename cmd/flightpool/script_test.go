@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -129,7 +130,7 @@ func TestATableIsDescribedByTheNameThatIsListed(t *testing.T) {
 	require.Zero(t, flightpoolOf(t, `CREATE TABLE flights (a BIGINT); CREATE SCHEMA s; CREATE TABLE s.flights (b BIGINT)`, nil, at).code)
 	described := func(name string) result {
 		var out, errs bytes.Buffer
-		code := run(t.Context(), []string{at}, environment{strings.NewReader(`\d ` + name), &out, &errs, func(string) string { return "" }, make(chan os.Signal)})
+		code := run(t.Context(), []string{at}, environment{strings.NewReader(`\d ` + name), &out, &errs, func(string) string { return "" }, make(chan os.Signal), nil})
 		return result{out.String(), errs.String(), code}
 	}
 	listed := regexp.MustCompile(`(?m)^  (\S*flights) `).FindAllStringSubmatch(described("").out, -1)
@@ -295,7 +296,7 @@ func TestAnInterruptionOfACommitSaysThatItMayBeStored(t *testing.T) {
 	var out, errs bytes.Buffer
 	go func() {
 		ended <- run(t.Context(), []string{srv.URI(), "-e", "CREATE TABLE t (a BIGINT); BEGIN; INSERT INTO t VALUES (1); COMMIT; SELECT 'never'"},
-			environment{strings.NewReader(""), &out, &errs, func(string) string { return "" }, interrupts})
+			environment{strings.NewReader(""), &out, &errs, func(string) string { return "" }, interrupts, nil})
 	}()
 	<-stored
 	interrupts <- os.Interrupt
@@ -323,6 +324,36 @@ func TestASignalEndsTheWaitForInput(t *testing.T) {
 		_, _ = io.Copy(io.Discard, out)
 		_ = cmd.Wait()
 		require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode(), signal)
+	}
+}
+
+// What writes to a pipe that nobody reads does not heed a signal, but for the second.
+func TestASecondSignalEndsWhatNobodyReads(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		cmd := process(t, nil, srv.URI(), "--format", "csv")
+		cmd.Stdin = strings.NewReader("SELECT '" + strings.Repeat("a", 1<<20) + "' AS a;")
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		_, err = io.ReadFull(out, make([]byte, len("a\n")))
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		again := time.NewTicker(10 * time.Millisecond)
+		late := time.After(20 * time.Second)
+		for done := false; !done; {
+			select {
+			case <-ended:
+				done = true
+			case <-again.C:
+				_ = cmd.Process.Signal(signal) // it may have ended
+			case <-late:
+				_ = cmd.Process.Kill()
+				t.Fatalf("%v does not end it", signal)
+			}
+		}
+		again.Stop()
 	}
 }
 
@@ -356,7 +387,7 @@ func TestAnInterruptionWhileTheLastRowsAreWrittenEndsTheRun(t *testing.T) {
 			return len(b), nil
 		})
 		code := run(t.Context(), []string{srv.URI(), "--format", format, "-e", "SELECT 'last'; SELECT 'never'"},
-			environment{strings.NewReader(""), out, io.Discard, func(string) string { return "" }, interrupts})
+			environment{strings.NewReader(""), out, io.Discard, func(string) string { return "" }, interrupts, nil})
 		require.Equal(t, exitInterrupted, code)
 		require.Empty(t, srv.Ledger().Executions("SELECT 'never'"))
 	}
