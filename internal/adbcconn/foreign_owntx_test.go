@@ -21,11 +21,11 @@ import (
 // with "badend" where their result ends, and "ROLLBACK" where it is told to.
 type zoning struct {
 	adbc.Database
-	name         string
-	breaks       bool // ROLLBACK fails
-	open bool // the transaction
-	autocommit   bool
-	ran          []string
+	name       string
+	breaks     bool // ROLLBACK fails
+	open       bool // the transaction
+	autocommit bool
+	ran        []string
 }
 
 func (d *zoning) Open(context.Context) (adbc.Connection, error) {
