@@ -72,8 +72,8 @@ func isMisreadDuration(f arrow.Field) bool {
 
 // hasDuration reports whether there is such a duration among the parameters, but where the server has told that it wants a number.
 func hasDuration(schema, told *arrow.Schema) bool {
-	for i, f := range schema.Fields() {
-		if !hasField(f, isMisreadDuration) {
+	for i := range schema.NumFields() {
+		if !hasField(schema.Field(i), isMisreadDuration) {
 			continue
 		}
 		if told == nil || i >= told.NumFields() {
@@ -89,12 +89,17 @@ func hasDuration(schema, told *arrow.Schema) bool {
 // hasPrinted reports whether there is a parameter that the server binds as what no database reads: the text list<item: int64>[1, 2],
 // for example.
 func hasPrinted(schema *arrow.Schema) bool {
-	return slices.ContainsFunc(schema.Fields(), func(f arrow.Field) bool {
-		return hasField(f, func(f arrow.Field) bool {
-			_, nested := f.Type.(arrow.NestedType)
-			return nested || f.Type.ID() == arrow.INTERVAL_MONTH_DAY_NANO || isPrintedExtension(f)
-		})
-	})
+	for i := range schema.NumFields() { // Fields copies them
+		if hasField(schema.Field(i), isUnreadable) {
+			return true
+		}
+	}
+	return false
+}
+
+func isUnreadable(f arrow.Field) bool {
+	_, nested := f.Type.(arrow.NestedType)
+	return nested || f.Type.ID() == arrow.INTERVAL_MONTH_DAY_NANO || isPrintedExtension(f)
 }
 
 func isPrintedExtension(f arrow.Field) bool {
