@@ -89,8 +89,7 @@
 // a statement stores them by the names of their columns. It would take Arrow's intervals of days
 // and milliseconds for other lengths: they are refused (FaultUsage). PostgreSQL's sends the bytes of a value whatever its
 // column: rows of other types than a table that is there has are refused (FaultUsage). A statement of it that has a time.Time among its
-// parameters runs with the time zone UTC, whatever the session's is: that is the zone of its dates and of what it casts to a time. It and SQLite's
-// drop a table that is replaced (IngestReplace) before the rows are stored: where they are refused it is empty or gone, unless that is in a transaction.
+// parameters runs with the time zone UTC, whatever the session's is: that is the zone of its dates and of what it casts to a time.
 // The Flight SQL driver is refused there: use Open.
 //
 // # ADBC's transactions

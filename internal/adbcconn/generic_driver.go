@@ -43,12 +43,13 @@ func driverName(ctx context.Context, cn adbc.Connection) (name string, err error
 }
 
 func (c *GenericConn) isPostgreSQL() bool { return strings.Contains(c.driverName, "PostgreSQL") }
+func (c *GenericConn) isSQLite() bool     { return strings.Contains(c.driverName, "SQLite") }
 func (c *GenericConn) isDuckDB() bool     { return strings.Contains(c.driverName, "DuckDB") }
 
 // CutsTexts is part of backend.TextCutter. SQLite's library compiles the first statement of a text, and ADBC's driver for it
 // looks at no other.
 func (c *GenericConn) CutsTexts(context.Context, bool, backend.TxID) (bool, error) {
-	return strings.Contains(c.driverName, "SQLite"), nil
+	return c.isSQLite(), nil
 }
 
 // maxMessageOf is how large a message the Flight SQL driver of a database sends, by its option or default.

@@ -70,7 +70,11 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 		if contained.err != nil {
 			cut.Store(c.isFlightSQL && contained.batch != nil)
 		}
-		if err != nil && contained.err != nil { // to drivers in C an I/O error, which is the connection's elsewhere
+		switch { // to drivers in C what rows fail with is an I/O error, which is the connection's elsewhere, or their end
+		case contained.err == nil:
+		case err == nil:
+			err = contained.err
+		default:
 			err = fmt.Errorf("%w (%v)", contained.err, err) //nolint:errorlint // so that it is not
 		}
 		return n, err
@@ -92,6 +96,45 @@ func (c *GenericConn) load(ctx context.Context, contained *containedRows, opts b
 	if c.isDuckDB() {
 		return c.loadByWayOfTemp(ctx, contained, opts, call)
 	}
+	if call.Tx == "" && opts.Mode != backend.IngestAppend && (c.isPostgreSQL() || c.isSQLite()) {
+		return c.loadWhole(ctx, contained, opts, call)
+	}
+	return c.loadFitting(ctx, contained, opts, call)
+}
+
+// loadWhole has the driver make a table, and load it, in a transaction: by themselves PostgreSQL's and SQLite's leave an empty one where
+// the rows are refused, also in place of the table that they were to replace. The caller holds driverLock.
+//
+// INVARIANT: rows that are not stored leave what there was.
+func (c *GenericConn) loadWhole(ctx context.Context, contained *containedRows, opts backend.IngestOptions, call backend.Call) (int64, error) {
+	err := c.autocommit(false)
+	if e, ok := adbcError(err); ok && faultOf(e) == backend.FaultUnsupported {
+		return c.loadFitting(ctx, contained, opts, call)
+	}
+	if err != nil {
+		return 0, err
+	}
+	c.autocommitOff = true
+	n, err := c.loadFitting(ctx, contained, opts, call)
+	failed, end := cmp.Or(err, contained.err), c.cn.Commit
+	if failed != nil {
+		end = c.cn.Rollback
+	}
+	ended := end(ctx)
+	if failed == nil && ended != nil {
+		n, err = 0, ended
+	}
+	if ended == nil {
+		ended = c.autocommit(true)
+	}
+	if c.autocommitOff = ended != nil; c.autocommitOff {
+		c.markLost(fmt.Errorf("%w: %w", errTxEndFailed, ended))
+	}
+	return n, err
+}
+
+// loadFitting has the driver load rows, unless it would store others.
+func (c *GenericConn) loadFitting(ctx context.Context, contained *containedRows, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	rows, err := c.fitToTable(ctx, contained, opts)
 	if err != nil {
 		return 0, err

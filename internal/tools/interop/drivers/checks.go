@@ -20,6 +20,7 @@ func checks() []check {
 		{name: "rows are ingested", run: ingested},
 		{name: "rows go to the columns of their names, and are stored as what they are or not at all", run: ingestedByName},
 		{name: "a reader of rows that fails: nothing is stored, and the caller hears why", run: readerFails},
+		{name: "rows that fail leave the table that they were to replace", run: replaceFails},
 		{name: "a reader of rows that panics: the caller recovers, and nothing is stored or locked", run: readerPanics, costs: 1},
 		{name: "patterns of the catalogue", run: patterns},
 		{name: "types of tables", run: types},

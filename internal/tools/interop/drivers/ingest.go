@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,6 +73,22 @@ func readerFails(ctx context.Context, _ *database, pool *flightpool.FlightSQLPoo
 	return "", breaks(ctx, pool, "failed", func() error { return errReader }, func(err error, recovered any) bool {
 		return recovered == nil && errors.Is(err, errReader) && !errors.Is(err, flightpool.ErrSessionLost)
 	})
+}
+
+func replaceFails(ctx context.Context, _ *database, pool *flightpool.FlightSQLPool) (string, error) {
+	if err := table(ctx, pool, "replaced", 7); err != nil {
+		return "", err
+	}
+	rows, err := twice()
+	if err != nil {
+		return "", err
+	}
+	defer rows.Release()
+	err = ingest(ctx, pool, "replaced", flightpool.IngestReplace, &broken{RecordReader: rows, end: func() error { return errReader }})
+	if !errors.Is(err, errReader) {
+		return "", cmp.Or(err, errTaken)
+	}
+	return "", holds(ctx, pool, "replaced", 7)
 }
 
 func readerPanics(ctx context.Context, _ *database, pool *flightpool.FlightSQLPool) (string, error) {

@@ -1,0 +1,119 @@
+package adbcconn
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
+)
+
+// committing is a driver with transactions, of which it tells what it was asked. One of the steps may fail.
+type committing struct {
+	copying
+	fails string
+}
+
+func (d *committing) Open(context.Context) (adbc.Connection, error) {
+	return &committingConn{copyingConn{driver: &d.copying}, d}, nil
+}
+
+type committingConn struct {
+	copyingConn
+	driver *committing
+}
+
+func (c *committingConn) step(name string) error {
+	c.driver.ran = append(c.driver.ran, name)
+	if name == c.driver.fails {
+		return adbc.Error{Code: adbc.StatusInvalidArgument, Msg: "no " + name}
+	}
+	return nil
+}
+
+func (c *committingConn) SetOption(_, value string) error { return c.step("autocommit " + value) }
+func (c *committingConn) Commit(context.Context) error    { return c.step("commit") }
+func (c *committingConn) Rollback(context.Context) error  { return c.step("rollback") }
+
+func (c *committingConn) NewStatement() (adbc.Statement, error) {
+	return &committingStatement{copyingStatement{driver: &c.driver.copying}, c}, nil
+}
+
+type committingStatement struct {
+	copyingStatement
+	conn *committingConn
+}
+
+func (s *committingStatement) ExecuteUpdate(ctx context.Context) (int64, error) {
+	n, err := s.copyingStatement.ExecuteUpdate(ctx)
+	if s.conn.driver.fails == "load" {
+		err = adbc.Error{Code: adbc.StatusIntegrity, Msg: "no load"}
+	}
+	return n, err
+}
+
+// By themselves the drivers for PostgreSQL and SQLite leave an empty table where the rows are refused, also in place of one that they replace.
+func TestRowsThatAreNotStoredLeaveWhatThereWas(t *testing.T) {
+	const begin, end = "autocommit false", "autocommit true"
+	n := arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int64}
+	pg, kept, undone := "ADBC PostgreSQL Driver", []string{begin, "load", "commit", end}, []string{begin, "load", "rollback", end}
+	for name, c := range map[string]struct {
+		driver string
+		fails  string
+		mode   backend.IngestMode
+		tx     backend.TxID
+		column string // of the table that is there
+		broken bool   // the reader of the rows
+		want   []string
+		err    string
+		lost   bool
+	}{
+		"replaced":                 {driver: pg, mode: backend.IngestReplace, want: kept},
+		"created, in SQLite":       {driver: "ADBC SQLite Driver", mode: backend.IngestCreate, want: kept},
+		"created or not":           {driver: pg, want: kept},
+		"appended":                 {driver: pg, mode: backend.IngestAppend, want: []string{"load"}},
+		"in a transaction":         {driver: pg, mode: backend.IngestReplace, tx: "tx", want: []string{"load"}},
+		"of another driver":        {driver: "another", mode: backend.IngestReplace, want: []string{"load"}},
+		"refused":                  {driver: pg, fails: "load", mode: backend.IngestReplace, want: undone, err: "no load"},
+		"not to be read":           {driver: pg, mode: backend.IngestReplace, broken: true, want: undone, err: "the reader's"},
+		"of another type":          {driver: pg, column: "float8", want: []string{begin, "rollback", end}, err: "float8"},
+		"begin fails":              {driver: pg, fails: begin, want: []string{begin}, err: "no " + begin},
+		"commit fails":             {driver: pg, fails: "commit", want: []string{begin, "load", "commit"}, err: "no commit", lost: true},
+		"what follows commit does": {driver: pg, fails: end, want: kept, lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &committing{copying: copying{name: c.driver}, fails: c.fails}
+			if c.column != "" {
+				d.columns = [][2]string{{"n", c.column}}
+			}
+			conn, err := OpenGeneric(t.Context(), d, GenericConfig{})
+			require.NoError(t, err)
+			var rows array.RecordReader = rowOf(t, n)
+			if c.broken {
+				rows = failing{rows, errors.New("the reader's")}
+			}
+			_, err = conn.Ingest(t.Context(), rows, backend.IngestOptions{Table: "t", Mode: c.mode}, backend.Call{Tx: c.tx})
+			if c.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.err)
+			}
+			require.Equal(t, c.want, d.ran)
+			require.Equal(t, c.lost, conn.Lost() != nil)
+			require.NoError(t, conn.Close())
+		})
+	}
+	d := &committing{copying: copying{name: pg}}
+	d.fails = "rollback"
+	conn, err := OpenGeneric(t.Context(), d, GenericConfig{})
+	require.NoError(t, err)
+	_, err = conn.Ingest(t.Context(), failing{rowOf(t, n), errors.New("the reader's")}, backend.IngestOptions{Table: "t"}, backend.Call{})
+	require.ErrorContains(t, err, "the reader's")
+	require.ErrorIs(t, conn.Lost(), errTxEndFailed)
+	require.NoError(t, conn.Close())
+}
