@@ -25,12 +25,14 @@ type copying struct {
 	columns [][2]string // their names and types
 	refuses bool        // to be asked for them
 	loses   bool        // a row that it loads
+	stops   bool        // behind the first batch
 	fails   string      // a statement that begins so is refused
 	unknown string      // an option that is refused
 
 	asked, options []string
 	ran            []string
 	loaded         []string
+	offsets        []int // of the first column of each batch
 }
 
 func (d *copying) Open(context.Context) (adbc.Connection, error) { return &copyingConn{driver: d}, nil }
@@ -79,8 +81,9 @@ func (s *copyingStatement) ExecuteUpdate(context.Context) (n int64, err error) {
 		return -1, nil
 	}
 	s.driver.ran = append(s.driver.ran, "load")
-	for s.rows.Next() {
+	for i := 0; s.rows.Next() && (i == 0 || !s.driver.stops); i++ {
 		batch := s.rows.RecordBatch()
+		s.driver.offsets = append(s.driver.offsets, batch.Column(0).Data().Offset())
 		for i := range int(batch.NumRows()) {
 			s.driver.loaded = append(s.driver.loaded, batch.Column(0).ValueStr(i))
 		}

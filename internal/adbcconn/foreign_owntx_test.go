@@ -21,11 +21,13 @@ import (
 // with "badend" where their result ends, and "ROLLBACK" where it is told to.
 type zoning struct {
 	adbc.Database
-	name       string
-	breaks     bool // ROLLBACK fails
-	open       bool // the transaction
-	autocommit bool
-	ran        []string
+	name         string
+	breaks       bool // ROLLBACK fails
+	open, broken bool // the transaction
+	autocommit   bool
+	ran          []string
+	bound        arrow.RecordBatch
+	boundAt      int
 }
 
 func (d *zoning) Open(context.Context) (adbc.Connection, error) {
@@ -67,6 +69,7 @@ func (s *zoningStatement) GetParameterSchema() (*arrow.Schema, error) {
 
 func (s *zoningStatement) Bind(_ context.Context, params arrow.RecordBatch) error {
 	s.zoned = params.Schema().Field(0).Name == "zoned"
+	s.driver.bound, s.driver.boundAt = params, params.Column(0).Data().Offset()
 	return nil
 }
 

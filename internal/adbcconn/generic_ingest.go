@@ -60,8 +60,9 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 	var cut atomic.Bool
 	var misplaced *misplacedError
 	n, err := runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
-		contained := &containedRows{RecordReader: rows}
+		contained := &containedRows{RecordReader: rows, forC: !c.isFlightSQL}
 		defer contained.resume() // behind the driver
+		defer contained.releaseCompacted()
 		n, err := c.load(ctx, contained, opts, call)
 		contained.end()
 		if errors.As(err, &misplaced) {
@@ -187,8 +188,10 @@ type containedRows struct {
 	array.RecordReader
 	lock  sync.Mutex // is held while the reader is asked
 	ended bool
+	forC  bool // they go to a driver that may be one in C
 	batch arrow.RecordBatch
-	rows  int64 // in all batches so far
+	own   arrow.RecordBatch // batch, where it is not the reader's, or nil
+	rows  int64             // in all batches so far
 	err   error
 	broke *callback.Call[bool] // or nil
 }
@@ -202,6 +205,7 @@ func (r *containedRows) Next() bool {
 	if r.ended || r.broke != nil {
 		return false
 	}
+	r.releaseCompacted()
 	next := callback.Go(func() (more bool, err error) {
 		if more = r.RecordReader.Next(); more {
 			r.batch = r.RecordReader.RecordBatch()
@@ -209,12 +213,21 @@ func (r *containedRows) Next() bool {
 		} else {
 			r.err = r.RecordReader.Err()
 		}
-		return more, nil
+		if more && r.forC {
+			r.own, r.err = flightconn.ForC(r.batch)
+			r.batch = r.own
+		}
+		return more && r.err == nil, nil
 	})
 	if <-next.Done; !next.Returned {
 		r.broke, r.err = next, errReaderBroke
 	}
 	return next.Returned && next.Value
+}
+
+func (r *containedRows) releaseCompacted() {
+	releaseBatch(r.own)
+	r.own = nil
 }
 
 // RecordBatch is part of array.RecordReader.

@@ -116,15 +116,20 @@ func (p *genericPrepared) bound(params arrow.RecordBatch, call backend.Call) toE
 				return nil, nil, err
 			}
 		}
-		unbind = func() {}
 		if params == nil {
-			return stmt, unbind, nil
+			return stmt, func() {}, nil
 		}
 		if !p.conn.isFlightSQL {
-			if err = stmt.Bind(ctx, params); err == nil {
-				p.conn.expectOwnTx(params.Schema())
+			whole, err := flightconn.ForC(params)
+			if err != nil {
+				return nil, nil, err
 			}
-			return stmt, unbind, err
+			if err = stmt.Bind(ctx, whole); err != nil {
+				whole.Release()
+				return nil, nil, err
+			}
+			p.conn.expectOwnTx(params.Schema())
+			return stmt, whole.Release, nil
 		}
 		parts, err := p.conn.cutToFit(params)
 		if err != nil {

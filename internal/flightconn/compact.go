@@ -20,7 +20,7 @@ import (
 // what they refer to, where a batch has to be cut.
 
 // compaction says of which types values are compacted.
-type compaction struct{ views bool }
+type compaction struct{ views, structs bool }
 
 // applies reports whether there is a union or a list view in a type, or with views one of texts. Dictionaries are not
 // looked into: they are sent whole.
@@ -32,6 +32,8 @@ func (c compaction) applies(t arrow.DataType) bool {
 		return true
 	case arrow.BinaryViewDataType:
 		return c.views
+	case *arrow.StructType:
+		return c.structs || slices.ContainsFunc(t.Fields(), func(f arrow.Field) bool { return c.applies(f.Type) })
 	case arrow.NestedType:
 		return slices.ContainsFunc(t.Fields(), func(f arrow.Field) bool { return c.applies(f.Type) })
 	default:
@@ -57,6 +59,16 @@ func Part(batch arrow.RecordBatch, from, to int64, texts bool) (arrow.RecordBatc
 		return part, nil
 	}
 	return c.batch(part)
+}
+
+// ForC is a batch as drivers in C are given it right, which its caller must release: where a struct, or a union, is a slice that begins after the first value,
+// Arrow's export to them tells its beginning twice, and the values of other rows are read, or what lies behind them.
+func ForC(batch arrow.RecordBatch) (arrow.RecordBatch, error) {
+	batch.Retain()
+	if c := (compaction{structs: true}); c.appliesTo(batch.Schema()) {
+		return c.batch(batch)
+	}
+	return batch, nil
 }
 
 // batch is batch, of which it takes over the reference, with its columns compacted. Nothing is
