@@ -49,6 +49,15 @@ type committingStatement struct {
 	conn *committingConn
 }
 
+// ExecuteQuery ends a transaction where it refuses.
+func (s *committingStatement) ExecuteQuery(ctx context.Context) (array.RecordReader, int64, error) {
+	rows, n, err := s.copyingStatement.ExecuteQuery(ctx)
+	if err != nil && len(s.conn.driver.ran) > 0 {
+		s.conn.driver.fails = "load"
+	}
+	return rows, n, err
+}
+
 func (s *committingStatement) ExecuteUpdate(ctx context.Context) (int64, error) {
 	n, err := s.copyingStatement.ExecuteUpdate(ctx)
 	if s.conn.driver.fails == "load" {
@@ -63,15 +72,16 @@ func TestRowsThatAreNotStoredLeaveWhatThereWas(t *testing.T) {
 	n := arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int64}
 	pg, kept, undone := "ADBC PostgreSQL Driver", []string{begin, "load", "commit", end}, []string{begin, "load", "rollback", end}
 	for name, c := range map[string]struct {
-		driver string
-		fails  string
-		mode   backend.IngestMode
-		tx     backend.TxID
-		column string // of the table that is there
-		broken bool   // the reader of the rows
-		want   []string
-		err    string
-		lost   bool
+		driver  string
+		fails   string
+		mode    backend.IngestMode
+		tx      backend.TxID
+		column  string // of the table that is there
+		refuses bool   // to be asked for the columns
+		broken  bool   // the reader of the rows
+		want    []string
+		err     string
+		lost    bool
 	}{
 		"replaced":                 {driver: pg, mode: backend.IngestReplace, want: kept},
 		"created, in SQLite":       {driver: "ADBC SQLite Driver", mode: backend.IngestCreate, want: kept},
@@ -81,13 +91,15 @@ func TestRowsThatAreNotStoredLeaveWhatThereWas(t *testing.T) {
 		"of another driver":        {driver: "another", mode: backend.IngestReplace, want: []string{"load"}},
 		"refused":                  {driver: pg, fails: "load", mode: backend.IngestReplace, want: undone, err: "no load"},
 		"not to be read":           {driver: pg, mode: backend.IngestReplace, broken: true, want: undone, err: "the reader's"},
-		"of another type":          {driver: pg, column: "float8", want: []string{begin, "rollback", end}, err: "float8"},
+		"of another type":          {driver: pg, column: "float8", err: "float8"},
+		"not asked for the table":  {driver: pg, refuses: true, want: kept},
 		"begin fails":              {driver: pg, fails: begin, want: []string{begin}, err: "no " + begin},
 		"commit fails":             {driver: pg, fails: "commit", want: []string{begin, "load", "commit"}, err: "no commit", lost: true},
 		"what follows commit does": {driver: pg, fails: end, want: kept, lost: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &committing{copying: copying{name: c.driver}, fails: c.fails}
+			d.refuses = c.refuses
 			if c.column != "" {
 				d.columns = [][2]string{{"n", c.column}}
 			}
