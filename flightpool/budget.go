@@ -18,6 +18,9 @@ func (p *FlightSQLPool) admitByBudgets() func(context.Context) (release func(), 
 	admit, self := lease.Admit(p.cfg.Leases, p.cfg.Limiter), lease.NewHolder(func(n int) int {
 		<-p.connsSet
 		return p.conns.GiveUp(n)
+	}).Wanting(func() int {
+		<-p.connsSet
+		return p.conns.WantedPermissions()
 	})
 	return func(ctx context.Context) (func(), error) { return admit(lease.WithHolder(ctx, self)) }
 }

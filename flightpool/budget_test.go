@@ -138,6 +138,36 @@ func TestPoolsOfAFleetThatIsShortServeAllTheirCallers(t *testing.T) {
 	}
 }
 
+// A pool whose callers are served by what comes back takes nothing from another.
+func TestShortBurstsCostOthersNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := must(testserver.Start(testserver.Options{Listen: testserver.InMemory}))
+		leases := lease.NewLeases("warehouse", 8)
+		pool := func(minIdle int) *flightpool.FlightSQLPool {
+			p, err := flightpool.New(t.Context(), "grpc://server:1", flightpool.Config{MinIdle: minIdle, MaxSize: 8, Leases: leases, Dialer: srv.Dial})
+			require.NoError(t, err)
+			require.NoError(t, p.WaitReady(t.Context(), minIdle))
+			return p
+		}
+		bursts, quiet := pool(3), pool(5)
+		for range 20 {
+			var calls sync.WaitGroup
+			for range 6 {
+				calls.Go(func() {
+					_, err := flightpool.CollectRows[bool](bursts.Query(t.Context(), "SELECT sleep('2ms')"))
+					assert.NoError(t, err)
+				})
+			}
+			calls.Wait()
+			time.Sleep(time.Second)
+		}
+		assert.EqualValues(t, 5, quiet.Stats().Opens)
+		require.NoError(t, bursts.Close(t.Context()))
+		require.NoError(t, quiet.Close(t.Context()))
+		require.NoError(t, srv.Close())
+	})
+}
+
 // revocable is a budget that can be taken away.
 type revocable struct {
 	lease.Leases

@@ -9,7 +9,10 @@ import (
 // Holder is a user of budgets that has others beside it in its process or fleet: a pool, for
 // example. A budget that is full divides what there is among those that want it: whoever has least
 // is served first, and whoever has more than its share is asked to give it up.
-type Holder struct{ giveUp func(n int) (closing int) }
+type Holder struct {
+	giveUp func(n int) (closing int)
+	wanted func() int // nil: all that it waits for
+}
 
 // NewHolder makes a holder. While others wait for what it has above its share, giveUp is called
 // with n from time to time: n of its connections should go, those included that it is closing
@@ -19,7 +22,29 @@ type Holder struct{ giveUp func(n int) (closing int) }
 // then it is taken to need the rest, of which others then give up more. It runs on a goroutine of
 // its own, never two at a time for one budget, maybe once more behind the release of the last
 // lease, and must not call Close of a budget. A panic in it is logged. reservoir.GiveUp is such a function.
-func NewHolder(giveUp func(n int) (closing int)) *Holder { return &Holder{giveUp} }
+func NewHolder(giveUp func(n int) (closing int)) *Holder { return &Holder{giveUp: giveUp} }
+
+// Wanting has others give up no more for h than it still wants: before they are asked, wanted is
+// called, which says how many of h's Acquires under way are for connections that somebody waits
+// for. The others go on, for what is free. It runs on a goroutine of its own, must not wait, and
+// is set before the first Acquire. reservoir.WantedPermissions is such a function.
+func (h *Holder) Wanting(wanted func() int) *Holder {
+	h.wanted = wanted
+	return h
+}
+
+// Wanted is how many of n Acquires under way h still wants: all, if it does not say.
+// Implementations of Leases call it before they ask others.
+func (h *Holder) Wanted(n int) int {
+	if h == nil || h.wanted == nil {
+		return n
+	}
+	wanted := n
+	if err := callback.Isolate("lease: a holder", func() error { wanted = h.wanted(); return nil }); err != nil {
+		return n
+	}
+	return max(0, min(n, wanted))
+}
 
 type holderKey struct{}
 

@@ -3,11 +3,14 @@ package lease_test
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/lease"
@@ -44,7 +47,7 @@ func (p *idler) closeIdle(n int) int {
 	n = min(n, len(p.idle))
 	p.closing += n
 	for _, release := range p.idle[:n] {
-		time.AfterFunc(100*time.Millisecond, release)
+		time.AfterFunc(70*time.Millisecond, release)
 	}
 	p.idle = p.idle[n:]
 	return n
@@ -137,4 +140,74 @@ func TestABusyHolderIsAskedOnceASecond(t *testing.T) {
 		busy.releaseAll()
 		require.NoError(t, l.Close(t.Context()))
 	})
+}
+
+// Nobody gives up what nobody wants any more, and one who is wanted again is served as ever.
+func TestWhatNobodyWantsIsNotAskedFor(t *testing.T) {
+	const limit = 8
+	join := func(t *testing.T, store fleet.Store) lease.Leases {
+		l, err := fleet.New(t.Context(), store, fleet.Config{Budget: "b", Limit: limit, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		return l
+	}
+	for name, s := range map[string]struct {
+		budgets func(*testing.T) (rich, poor lease.Leases)
+		soon    time.Duration
+	}{
+		"in memory": {func(*testing.T) (rich, poor lease.Leases) { l := lease.NewLeases("b", limit); return l, l }, 400 * time.Millisecond},
+		"of a process of a fleet": {func(t *testing.T) (rich, poor lease.Leases) {
+			l := join(t, fleet.NewMemory())
+			return l, l
+		}, time.Minute},
+		"of a fleet": {func(t *testing.T) (rich, poor lease.Leases) {
+			store := fleet.NewMemory()
+			return join(t, store), join(t, store)
+		}, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				richs, poors := s.budgets(t)
+				rich := newIdler(t, richs, limit, false)
+				served := make(chan func(), 4)
+				var wanted atomic.Int64
+				self := lease.NewHolder(nil).Wanting(func() int { return int(wanted.Load()) - len(served) })
+				ctx, cancel := context.WithCancel(lease.WithHolder(t.Context(), self))
+				for range cap(served) {
+					go func() {
+						if release, err := poors.Acquire(ctx); err == nil {
+							served <- release
+						}
+					}()
+				}
+				time.Sleep(5*time.Minute + 300*time.Millisecond)
+				asked, _ := rich.read()
+				assert.Zero(t, asked)
+				assert.Zero(t, poors.Stats().Share, "the fleet is not short")
+				wanted.Store(1)
+				time.Sleep(s.soon)
+				_, closing := rich.read()
+				assert.Equal(t, 1, closing)
+				assert.Len(t, served, 1)
+				cancel()
+				rich.releaseAll()
+				time.Sleep(time.Second)
+				for len(served) > 0 {
+					(<-served)()
+				}
+				require.NoError(t, poors.Close(t.Context()))
+				require.NoError(t, richs.Close(t.Context()))
+			})
+		})
+	}
+}
+
+func TestAHolderThatDoesNotSayWhatItWantsWantsAll(t *testing.T) {
+	for name, h := range map[string]*lease.Holder{
+		"none": nil, "silent": lease.NewHolder(nil), "panics": lease.NewHolder(nil).Wanting(func() int { panic("its own") }),
+		"ends its goroutine": lease.NewHolder(nil).Wanting(func() int { runtime.Goexit(); return 0 }),
+		"more":               lease.NewHolder(nil).Wanting(func() int { return 9 }),
+	} {
+		require.Equal(t, 3, h.Wanted(3), name)
+	}
+	require.Zero(t, lease.NewHolder(nil).Wanting(func() int { return -1 }).Wanted(3))
 }

@@ -28,6 +28,7 @@ type memoryLeases struct {
 	// INVARIANT: no more are in use than limit, and nobody waits while fewer are.
 	holders     fifo.Shared[*Holder]
 	asking      bool // a timer is to call askHolders soon
+	looking     bool // one is to call it since callers who are not wanted now may be again
 	repeating   bool // one is to begin the next round
 	closed      bool
 	allReleased chan struct{} // closed when closed and nothing is in use
@@ -117,27 +118,34 @@ func (m *memoryLeases) signalAllReleased() {
 }
 
 // Of many who come at once, holders are asked once. Those that had nothing to give up are asked
-// again while somebody waits.
+// again while somebody waits, and all while somebody waits who was not wanted.
 const (
-	askAfter = 10 * time.Millisecond
-	askEvery = time.Second
+	askAfter  = 10 * time.Millisecond
+	lookEvery = 100 * time.Millisecond
+	askEvery  = time.Second
 )
 
 // askSoon has askHolders called, and again from time to time for as long as somebody waits. mu is held.
 func (m *memoryLeases) askSoon() {
-	if !m.asking {
-		m.asking = true
-		time.AfterFunc(askAfter, func() {
-			m.mu.Lock()
-			m.asking = false
-			m.mu.Unlock()
-			m.askHolders()
-		})
-	}
+	m.askIn(askAfter, &m.asking)
 	if !m.repeating {
 		m.repeating = true
 		time.AfterFunc(askEvery, m.askAgain)
 	}
+}
+
+// askIn has askHolders called, unless that is coming already. mu is held.
+func (m *memoryLeases) askIn(after time.Duration, coming *bool) {
+	if *coming {
+		return
+	}
+	*coming = true
+	time.AfterFunc(after, func() {
+		m.mu.Lock()
+		*coming = false
+		m.mu.Unlock()
+		m.askHolders()
+	})
 }
 
 func (m *memoryLeases) askAgain() {
@@ -152,8 +160,12 @@ func (m *memoryLeases) askAgain() {
 
 // askHolders asks for what holders have above their shares.
 func (m *memoryLeases) askHolders() {
+	m.holders.AskWanted(&m.mu, (*Holder).Wanted)
 	m.mu.Lock()
 	above := m.holders.Above(0)
+	if m.holders.Wanted() < m.holders.Waiting() {
+		m.askIn(lookEvery, &m.looking)
+	}
 	m.mu.Unlock()
 	for holder, n := range above {
 		go holder.Ask(n, func(closing int, err error) {

@@ -136,3 +136,39 @@ func TestTheFirstPermissionIsUsed(t *testing.T) {
 		shut(t, r)
 	})
 }
+
+// A permission is wanted for as long as somebody waits for its connection, or has left without one.
+func TestPermissionsAreWantedAsCallersAre(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) {
+			c.Admit = func(ctx context.Context) (func(), error) {
+				if f.read(&f.leases) == 1 {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return f.admit(ctx)
+			}
+		})
+		held := acquire(t, r)
+		require.Zero(t, r.WantedPermissions())
+		ctx, leave := context.WithCancel(t.Context())
+		var callers []<-chan outcome
+		for range 3 {
+			callers = append(callers, call(ctx, r))
+			synctest.Wait()
+		}
+		require.Equal(t, 3, r.WantedPermissions())
+		release(t, held)
+		held = (<-callers[0]).loan
+		require.Equal(t, 2, r.WantedPermissions(), "one was served by a return")
+		release(t, held)
+		held = (<-callers[1]).loan
+		leave()
+		require.Error(t, (<-callers[2]).err)
+		require.Equal(t, 1, r.WantedPermissions(), "for the next")
+		release(t, held)
+		require.Zero(t, r.WantedPermissions(), "one is idle")
+		require.Equal(t, 3, r.Stats().Opening)
+		shut(t, r)
+	})
+}

@@ -77,17 +77,32 @@ func (r *Reservoir[C]) guardWindow() time.Duration {
 	return r.cfg.GuardWindow
 }
 
-// stillWanted says whether an open that was decided earlier has a use now, beside those that were
-// admitted before, and counts it if so. Resize may have left no room for it. Where nothing is idle, one
-// is opened in place of those whose callers have left: permissions may take longer than
-// callers wait, and else none of them would ever be served.
-func (r *Reservoir[C]) stillWanted(e *entry[C]) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// wantedOpens is how many opens should be under way, those in Admit included. Where nothing is
+// idle, one is in place of those whose callers have left: permissions may take longer than
+// callers wait, and else none of them would ever be served. The caller holds mu.
+func (r *Reservoir[C]) wantedOpens() int {
 	wanted := r.openCounts().wantedOpens()
 	if r.mu.abandoned && r.mu.idle.n == 0 {
 		wanted = max(wanted, 1)
 	}
+	return wanted
+}
+
+// WantedPermissions is how many calls of Admit under way are for connections that are still
+// wanted, as far as is known now. The permissions of the others would be given back.
+func (r *Reservoir[C]) WantedPermissions() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	admitted := r.mu.count[opening] - r.mu.unadmitted
+	return max(0, min(r.mu.unadmitted, r.wantedOpens()-admitted))
+}
+
+// stillWanted says whether an open that was decided earlier has a use now, beside those that were
+// admitted before, and counts it if so. Resize may have left no room for it.
+func (r *Reservoir[C]) stillWanted(e *entry[C]) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wanted := r.wantedOpens()
 	r.admitted(e)
 	if r.exceeds(r.limit()) || e.generation != r.mu.generation || r.mu.count[opening]-r.mu.unadmitted > wanted {
 		return false

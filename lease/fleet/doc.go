@@ -115,7 +115,7 @@
 //
 // # Fair shares
 //
-// Who waits in vain writes into its entry how many connections it would like, and,
+// Who waits in vain writes into its entry how many connections it would like, as its Holders say, and,
 // unless somebody else did so within a heartbeat, reads all shards and finds the
 // max-min share of what others do not use: the level to which all wants have to be cut
 // down to fit. While a level stands, nobody takes more than it, spare leases above it

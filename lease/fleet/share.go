@@ -152,6 +152,7 @@ func (l *Leases) reclaim() {
 // askHolders asks holders for what they have above their shares: for others of the fleet, and
 // for those of this process if within.
 func (l *Leases) askHolders(within bool) {
+	l.holders.AskWanted(&l.mu, (*lease.Holder).Wanted)
 	now := l.clock()
 	l.mu.Lock()
 	beyond := 0

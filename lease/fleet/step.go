@@ -67,13 +67,13 @@ func (l *Leases) replaceRevived(s *step, stored Owner) *step {
 	return &next
 }
 
-// unmetWant is what to tell others: nothing unless somebody waits in vain. mu is
-// held.
+// unmetWant is what to tell others: nothing unless somebody waits in vain, and then without what
+// holders do not want any more. mu is held.
 func (l *Leases) unmetWant() int64 {
 	if !l.work.blocked {
 		return 0
 	}
-	return int64(l.holders.InUse() + l.holders.Waiting())
+	return int64(l.holders.InUse() + l.holders.Wanted())
 }
 
 // checkInStep changes nothing but what others read in the entry.

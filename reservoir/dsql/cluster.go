@@ -74,7 +74,7 @@ func newCluster(ctx context.Context, cfg Config, fleet *budgets, dial func(conte
 		started: make(chan struct{}), stopListening: func() {},
 		openConns: map[*physical]struct{}{},
 	}
-	admit, self := lease.Admit(fleet.leases, fleet.limiter), lease.NewHolder(c.giveUp)
+	admit, self := lease.Admit(fleet.leases, fleet.limiter), lease.NewHolder(c.giveUp).Wanting(c.wantedPermissions)
 	c.admitByBudgets = func(ctx context.Context) (func(), error) { return admit(lease.WithHolder(ctx, self)) }
 	c.watermark = newWatermark(cfg.LowWatermark, func() int { return c.res.Stats().Idle })
 	c.withCloseTimeout = func(end func(context.Context) error) error {

@@ -34,6 +34,12 @@ func (c *Cluster) giveUp(n int) (closing int) {
 	return closing
 }
 
+// wantedPermissions is how many opens still want the permission that they wait for.
+func (c *Cluster) wantedPermissions() int {
+	<-c.started
+	return c.res.WantedPermissions()
+}
+
 // giveUpOnLoan has a pool above give up n connections.
 func (c *Cluster) giveUpOnLoan(n int) (closing int) {
 	if above := c.giveUpAbove.Load(); above != nil {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,6 +147,29 @@ func TestAConnectionOfTheMomentOfItsRevocationIsClosed(t *testing.T) {
 		_, err = other.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
 		_ = held.Release()
+		require.NoError(t, c.Close(t.Context()))
+	})
+}
+
+// fullLeases are full, and tell who waits.
+type fullLeases struct {
+	lease.Leases
+	holder atomic.Pointer[lease.Holder]
+}
+
+func (l *fullLeases) Acquire(ctx context.Context) (func(), error) {
+	l.holder.Store(lease.HolderOf(ctx))
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestAClusterSaysHowManyPermissionsItWants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leases := &fullLeases{Leases: lease.NewLeases("x", 3)}
+		c, _, _, err := piped(t, leases, 3)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, 3, leases.holder.Load().Wanted(9))
 		require.NoError(t, c.Close(t.Context()))
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+	"sync"
 )
 
 // Shared is the queue of a budget that several holders of one process share, and counts
@@ -22,6 +23,7 @@ type Shared[K comparable] struct {
 type part struct {
 	inUse   int
 	callers Queue
+	surplus int // of callers, those whom it did not want any more when it was last asked
 
 	asked   int  // what Above has asked for, until Answered
 	early   int  // connections released meanwhile, which may be of those
@@ -46,7 +48,10 @@ func (p *part) going() int {
 // has is what it keeps.
 func (p *part) has() int { return p.inUse - p.going() }
 
-func (p *part) wants() int { return p.has() + p.callers.Len() }
+func (p *part) wants() int { return p.has() + p.wanted() }
+
+// wanted are its callers without the surplus.
+func (p *part) wanted() int { return max(0, p.callers.Len()-p.surplus) }
 
 // Join adds a caller of a holder's.
 func (s *Shared[K]) Join(of K) *Ticket {
@@ -121,6 +126,37 @@ func (s *Shared[K]) All() []*Ticket {
 
 // Waiting is the number of waiting callers.
 func (s *Shared[K]) Waiting() int { return s.waiting }
+
+// Wanted is Waiting without those whom their holders did not want any more when they were last asked.
+func (s *Shared[K]) Wanted() (n int) {
+	for _, p := range s.parts {
+		n += p.wanted()
+	}
+	return n
+}
+
+// AskWanted asks each holder how many of its callers it still wants. mu is the owner's mutex, which
+// is not held meanwhile.
+func (s *Shared[K]) AskWanted(mu sync.Locker, wanted func(of K, callers int) int) {
+	mu.Lock()
+	surplus := map[K]int{}
+	for of, p := range s.parts {
+		if n := p.callers.Len(); n > 0 {
+			surplus[of] = n
+		}
+	}
+	mu.Unlock()
+	for of, n := range surplus {
+		surplus[of] = n - wanted(of, n)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for of, n := range surplus {
+		if p := s.parts[of]; p != nil {
+			p.surplus = n
+		}
+	}
+}
 
 // InUse is what all holders have.
 func (s *Shared[K]) InUse() int { return s.inUse }
