@@ -211,3 +211,48 @@ func TestAHolderThatDoesNotSayWhatItWantsWantsAll(t *testing.T) {
 	}
 	require.Zero(t, lease.NewHolder(nil).Wanting(func() int { return -1 }).Wanted(3))
 }
+
+// What was to be given up for callers who have left is kept.
+func TestWhatOthersDoNotNeedAnyMoreIsKept(t *testing.T) {
+	const limit = 8
+	for name, s := range map[string]struct {
+		budget func(*testing.T) lease.Leases
+		soon   time.Duration
+	}{
+		"in memory": {func(*testing.T) lease.Leases { return lease.NewLeases("b", limit) }, 2300 * time.Millisecond},
+		"of a fleet": {func(t *testing.T) lease.Leases {
+			l, err := fleet.New(t.Context(), fleet.NewMemory(), fleet.Config{Budget: "b", Limit: limit, Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			return l
+		}, 30 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := s.budget(t)
+				asked := make(chan int, 9)
+				busy := lease.WithHolder(t.Context(), lease.NewHolder(func(n int) int { asked <- n; return n }))
+				var releases []func()
+				for range limit {
+					release, err := l.Acquire(busy)
+					require.NoError(t, err)
+					releases = append(releases, release)
+				}
+				ctx, leave := context.WithCancel(lease.WithHolder(t.Context(), lease.NewHolder(nil)))
+				for range 3 {
+					go func() { _, _ = l.Acquire(ctx) }()
+				}
+				time.Sleep(s.soon)
+				assert.Len(t, asked, 1)
+				assert.Equal(t, 3, <-asked)
+				leave()
+				time.Sleep(s.soon)
+				assert.Len(t, asked, 1)
+				assert.Equal(t, 0, <-asked)
+				for _, release := range releases {
+					release()
+				}
+				require.NoError(t, l.Close(t.Context()))
+			})
+		})
+	}
+}

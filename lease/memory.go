@@ -152,7 +152,7 @@ func (m *memoryLeases) askAgain() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.repeating = false
-	if m.holders.Waiting() > 0 {
+	if m.holders.Waiting() > 0 || m.holders.GivingUp() {
 		m.holders.NewRound()
 		m.askSoon()
 	}
@@ -163,6 +163,9 @@ func (m *memoryLeases) askHolders() {
 	m.holders.AskWanted(&m.mu, (*Holder).Wanted)
 	m.mu.Lock()
 	above := m.holders.Above(0)
+	if len(above) == 0 {
+		above = m.holders.Excess(0)
+	}
 	if m.holders.Wanted() < m.holders.Waiting() {
 		m.askIn(lookEvery, &m.looking)
 	}

@@ -163,6 +163,9 @@ func (l *Leases) askHolders(within bool) {
 	if beyond > 0 || within {
 		above = l.holders.Above(beyond)
 	}
+	if len(above) == 0 {
+		above = l.holders.Excess(beyond)
+	}
 	if beyond == 0 {
 		l.keptConns = 0
 	} else if !l.holders.Asking() {

@@ -28,10 +28,7 @@ func (c *Cluster) giveUp(n int) (closing int) {
 	}
 	closing = min(n, c.res.Stats().Closing)
 	closing += c.res.CloseIdle(n-closing, 0)
-	if closing < n {
-		closing += c.giveUpOnLoan(n - closing)
-	}
-	return closing
+	return closing + c.giveUpOnLoan(n-closing) // also for none: what it has promised before is over then
 }
 
 // wantedPermissions is how many opens still want the permission that they wait for.

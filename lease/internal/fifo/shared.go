@@ -3,7 +3,6 @@ package fifo
 import (
 	"cmp"
 	"slices"
-	"sort"
 	"sync"
 )
 
@@ -25,7 +24,8 @@ type part struct {
 	callers Queue
 	surplus int // of callers, those whom it did not want any more when it was last asked
 
-	asked   int  // what Above has asked for, until Answered
+	asking  bool // it was asked, and has not Answered
+	asked   int  // what for
 	early   int  // connections released meanwhile, which may be of those
 	silent  bool // a round has begun since it was asked
 	closing int  // what it has said that it gives up, and has not released yet
@@ -47,8 +47,6 @@ func (p *part) going() int {
 
 // has is what it keeps.
 func (p *part) has() int { return p.inUse - p.going() }
-
-func (p *part) wants() int { return p.has() + p.wanted() }
 
 // wanted are its callers without the surplus.
 func (p *part) wanted() int { return max(0, p.callers.Len()-p.surplus) }
@@ -106,7 +104,7 @@ func (s *Shared[K]) Release(of K) {
 		p.closing--
 		p.rounds = 0
 	}
-	if p.asked > 0 {
+	if p.asking {
 		p.early++
 	}
 	s.tidy(of, p)
@@ -161,77 +159,15 @@ func (s *Shared[K]) AskWanted(mu sync.Locker, wanted func(of K, callers int) int
 // InUse is what all holders have.
 func (s *Shared[K]) InUse() int { return s.inUse }
 
-// Above is, for each holder that has more than its share of what all have, how much it is to give up,
-// because others wait for it, or beyond lacks so many who are not in the queue: those that have most
-// first, and no more in all than is lacking and not coming. What a holder gives up already is included.
-// Until a holder has Answered it is not asked again.
-//
-// The share is the max-min share, and at least one. What its division leaves over stays with those
-// who have it, one with each. Who has said in this round what it cannot give up is asked for the
-// rest alone, and leaves less for the others to share.
-func (s *Shared[K]) Above(beyond int) map[K]int {
-	if s.waiting == 0 && beyond <= 0 {
-		return nil
-	}
-	all := make([]holder[K], 0, len(s.parts))
-	coming := 0
-	for of, p := range s.parts {
-		h := holder[K]{of: of, p: p, has: p.has(), wants: p.wants()}
-		h.keeps = min(p.kept, h.has)
-		coming += p.inUse - h.has
-		all = append(all, h)
-	}
-	slices.SortFunc(all, func(a, b holder[K]) int { return cmp.Compare(b.has, a.has) })
-	most, need := share(all, max(0, s.inUse-beyond), beyond)
-	need -= coming
-	above := map[K]int{}
-	for _, h := range all {
-		if n := min(h.has-max(most, h.keeps), need); n > 0 && h.p.asked == 0 {
-			h.p.asked, h.p.silent = h.p.inUse-h.has+n, false
-			above[h.of] = h.p.asked
-			need -= n
-		}
-	}
-	return above
-}
-
-// holder is a part as Above looks at it.
-type holder[K comparable] struct {
-	of                K
-	p                 *part
-	has, wants, keeps int
-}
-
-// share is the most that a holder is to have of a total while others wait, and how much those have to
-// give up in all who have more: what others lack, and what is lacking beyond them.
-func share[K comparable](all []holder[K], total, beyond int) (most, n int) {
-	sum := func(level int) (sum int) {
-		for _, h := range all {
-			sum += min(h.wants, max(level, h.keeps))
-		}
-		return sum
-	}
-	level := sort.Search(total, func(level int) bool { return sum(level+1) > total })
-	lacking, surplus := beyond, 0
-	for _, h := range all {
-		lacking += max(0, min(h.wants, level)-h.has)
-		surplus += max(0, h.has-max(level+1, h.keeps))
-	}
-	if surplus >= lacking { // those who have one that is left over need not be asked
-		return level + 1, surplus
-	}
-	return level, lacking
-}
-
 // Answered takes note of what a holder gives up of what it was asked for.
 func (s *Shared[K]) Answered(of K, closing int) {
 	p := s.parts[of]
 	asked := p.asked
-	left := max(0, closing-p.early) // of those that were released meanwhile
+	left := max(0, min(closing, asked)-p.early) // of those that were released meanwhile
 	if left > p.closing {
 		p.rounds = 0
 	}
-	p.asked, p.early, p.closing = 0, 0, left
+	p.asking, p.asked, p.early, p.closing = false, 0, 0, left
 	if closing < asked {
 		p.kept = p.has()
 	}
@@ -242,7 +178,7 @@ func (s *Shared[K]) Answered(of K, closing int) {
 // in this round.
 func (s *Shared[K]) NewRound() {
 	for _, p := range s.parts {
-		p.kept, p.silent = 0, p.asked > 0
+		p.kept, p.silent = 0, p.asking
 		if p.closing == 0 {
 			continue
 		}
@@ -255,7 +191,17 @@ func (s *Shared[K]) NewRound() {
 // Asking says whether a holder has still to answer in this round.
 func (s *Shared[K]) Asking() bool {
 	for _, p := range s.parts {
-		if p.asked > 0 && !p.silent {
+		if p.asking && !p.silent {
+			return true
+		}
+	}
+	return false
+}
+
+// GivingUp says whether a holder gives something up, as far as that is believed.
+func (s *Shared[K]) GivingUp() bool {
+	for _, p := range s.parts {
+		if p.closing > 0 {
 			return true
 		}
 	}
@@ -283,7 +229,7 @@ func (s *Shared[K]) part(of K) *part {
 }
 
 func (s *Shared[K]) tidy(of K, p *part) {
-	if p.inUse == 0 && p.callers.Len() == 0 && p.asked == 0 {
+	if p.inUse == 0 && p.callers.Len() == 0 && !p.asking {
 		delete(s.parts, of)
 	}
 }

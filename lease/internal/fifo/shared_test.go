@@ -341,3 +341,42 @@ func TestSomeAreLackingBeyondTheQueue(t *testing.T) {
 	s.NewRound()
 	require.Equal(t, map[int]int{2: 8, 1: 4}, s.Above(12), "each keeps four")
 }
+
+// Who gives up more than others lack by now is asked for less, whatever it would like for itself.
+func TestWhatIsNotLackingAnyMoreIsNotGivenUp(t *testing.T) {
+	var s Shared[int]
+	for of, n := range []int{8, 3} {
+		for range n {
+			s.Take(of)
+		}
+	}
+	s.Join(0)
+	var callers []*Ticket
+	for range 3 {
+		callers = append(callers, s.Join(2))
+	}
+	require.Equal(t, map[int]int{0: 3}, s.Above(0))
+	require.Empty(t, s.Excess(0), "it has not answered")
+	s.Answered(0, 9)
+	require.Empty(t, s.Excess(0), "as many as are lacking, whatever it says")
+	require.True(t, s.Leave(2, callers[0]))
+	require.Empty(t, s.Above(0))
+	require.Equal(t, map[int]int{0: 2}, s.Excess(0))
+	require.Empty(t, s.Excess(0), "it is not asked twice at a time")
+	s.Release(0)
+	s.Next()
+	s.Answered(0, 2)
+	require.Empty(t, s.Excess(0))
+	require.True(t, s.Leave(2, callers[2]))
+	require.True(t, s.GivingUp())
+	require.Equal(t, map[int]int{0: 0}, s.Excess(0))
+	require.True(t, s.Asking())
+	s.Answered(0, 0)
+	require.False(t, s.GivingUp())
+	require.Empty(t, s.Excess(0))
+
+	require.Equal(t, map[int]int{0: 3}, s.Above(3))
+	s.Answered(0, 3)
+	require.Empty(t, s.Excess(3))
+	require.Equal(t, map[int]int{0: 1}, s.Excess(1), "others of the fleet need no more")
+}
