@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
 )
@@ -39,12 +40,15 @@ func (h *Holder) Wanted(n int) int {
 	if h == nil || h.wanted == nil {
 		return n
 	}
-	wanted := n
-	if err := callback.Isolate("lease: a holder", func() error { wanted = h.wanted(); return nil }); err != nil {
+	says := callback.Go(func() (int, error) { return h.wanted(), nil })
+	if !callback.EndsWithin(says.Done, sayWithin) || !says.Returned {
 		return n
 	}
-	return max(0, min(n, wanted))
+	return max(0, min(n, says.Value))
 }
+
+// sayWithin is how long a holder is waited for that is to say what it wants: who asks has a budget to keep.
+const sayWithin = 100 * time.Millisecond
 
 type holderKey struct{}
 

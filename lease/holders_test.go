@@ -202,14 +202,20 @@ func TestWhatNobodyWantsIsNotAskedFor(t *testing.T) {
 }
 
 func TestAHolderThatDoesNotSayWhatItWantsWantsAll(t *testing.T) {
-	for name, h := range map[string]*lease.Holder{
-		"none": nil, "silent": lease.NewHolder(nil), "panics": lease.NewHolder(nil).Wanting(func() int { panic("its own") }),
-		"ends its goroutine": lease.NewHolder(nil).Wanting(func() int { runtime.Goexit(); return 0 }),
-		"more":               lease.NewHolder(nil).Wanting(func() int { return 9 }),
-	} {
-		require.Equal(t, 3, h.Wanted(3), name)
-	}
-	require.Zero(t, lease.NewHolder(nil).Wanting(func() int { return -1 }).Wanted(3))
+	synctest.Test(t, func(t *testing.T) {
+		hangs := make(chan struct{})
+		defer close(hangs)
+		for name, h := range map[string]*lease.Holder{
+			"none": nil, "silent": lease.NewHolder(nil),
+			"panics":             lease.NewHolder(nil).Wanting(func() int { panic("its own") }),
+			"ends its goroutine": lease.NewHolder(nil).Wanting(func() int { runtime.Goexit(); return 0 }),
+			"hangs":              lease.NewHolder(nil).Wanting(func() int { <-hangs; return 0 }),
+			"more":               lease.NewHolder(nil).Wanting(func() int { return 9 }),
+		} {
+			require.Equal(t, 3, h.Wanted(3), name)
+		}
+		require.Zero(t, lease.NewHolder(nil).Wanting(func() int { return -1 }).Wanted(3))
+	})
 }
 
 // What was to be given up for callers who have left is kept.
