@@ -2,6 +2,9 @@ package fleet
 
 import (
 	"context"
+	"log/slog"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,4 +43,63 @@ func TestCloseEndsWithItsContextThoughAHolderIsSlow(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, w.used())
 	})
+}
+
+// A hangingStore does not heed contexts, or panics, once it is told to.
+type hangingStore struct {
+	*Memory
+	fault atomic.Pointer[func()]
+}
+
+func (s *hangingStore) Read(ctx context.Context, keys ...string) (Snapshot, error) {
+	if f := s.fault.Load(); f != nil {
+		(*f)()
+	}
+	return s.Memory.Read(ctx, keys...)
+}
+
+func (s *hangingStore) Write(ctx context.Context, c Change) (Answer, error) {
+	if f := s.fault.Load(); f != nil {
+		(*f)()
+	}
+	return s.Memory.Write(ctx, c)
+}
+
+// What a store does in a request is a failure of that request alone.
+func TestAStoreThatHangsOrPanicsHoldsNobodyUp(t *testing.T) {
+	for name, fault := range map[string]func(hang chan struct{}){
+		"hangs": func(hang chan struct{}) { <-hang }, "panics": func(chan struct{}) { panic("the store's") },
+		"ends its goroutine": func(chan struct{}) { runtime.Goexit() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, hang := &hangingStore{Memory: NewMemory()}, make(chan struct{})
+				defer close(hang)
+				cfg := Config{Budget: "b", Limit: 2, Logger: slog.New(slog.DiscardHandler)}
+				l, err := New(t.Context(), store, cfg)
+				require.NoError(t, err)
+				limiter, err := NewLimiter(t.Context(), store, LimiterConfig{Budget: "b", Logger: cfg.Logger})
+				require.NoError(t, err)
+				release, err := l.Acquire(t.Context())
+				require.NoError(t, err)
+				release()
+				f := func() { fault(hang) }
+				store.fault.Store(&f)
+				waiting := make(chan error)
+				go func() { waiting <- limiter.Wait(t.Context()) }()
+				require.ErrorIs(t, <-waiting, lease.ErrUnavailable)
+				began := time.Now()
+				other, err := New(t.Context(), store, cfg)
+				require.NoError(t, err, "as of one that does not answer")
+				require.Less(t, time.Since(began), 5*time.Second)
+				time.Sleep(5 * time.Minute)
+				require.True(t, l.Stats().Degraded)
+				began = time.Now()
+				require.NoError(t, other.Close(t.Context()))
+				require.NoError(t, l.Close(t.Context()))
+				require.NoError(t, limiter.Close(t.Context()))
+				require.Less(t, time.Since(began), 10*time.Second)
+			})
+		})
+	}
 }

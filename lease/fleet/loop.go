@@ -62,7 +62,7 @@ type unanswered struct {
 
 // loop is the one goroutine that talks to the store. It sends one request after the
 // other, so that this process's entries have one writer. A request takes RequestTimeout
-// at most, unless the store ignores its context.
+// at most, and storeGrace where the store ignores its context.
 func (l *Leases) loop(ctx context.Context) {
 	for ctx.Err() == nil {
 		if wait := l.next(ctx); wait > 0 {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/lease"
 )
 
@@ -18,7 +20,8 @@ import (
 //
 // Change.Holds and Change.Apply say what a change means; package fleettest holds a
 // Store against them. A Store need not make a duplicate harmless: a write that was
-// given up, and is done later, is part of the protocol.
+// given up, and is done later, is part of the protocol. So a call that does not return soon
+// after its context has ended is given up, and a panic is a failure of that call.
 type Store interface {
 	// Read returns the records of keys that exist. It is consistent: each
 	// record contains every write that was answered before Read was called.
@@ -148,10 +151,8 @@ func newMeter(store Store, timeout time.Duration) *meter {
 }
 
 func (m *meter) read(ctx context.Context, keys ...string) (Snapshot, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.timeout)
-	defer cancel()
 	m.reads.Add(uint64(len(keys)))
-	snapshot, err := m.store.Read(ctx, keys...)
+	snapshot, err := withinTimeout(ctx, m.timeout, func(ctx context.Context) (Snapshot, error) { return m.store.Read(ctx, keys...) })
 	if err != nil {
 		m.failures.Add(1)
 	}
@@ -159,10 +160,8 @@ func (m *meter) read(ctx context.Context, keys ...string) (Snapshot, error) {
 }
 
 func (m *meter) write(ctx context.Context, change Change) (Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.timeout)
-	defer cancel()
 	m.writes.Add(1)
-	answer, err := m.store.Write(ctx, change)
+	answer, err := withinTimeout(ctx, m.timeout, func(ctx context.Context) (Answer, error) { return m.store.Write(ctx, change) })
 	switch {
 	case err != nil:
 		m.failures.Add(1)
@@ -171,6 +170,20 @@ func (m *meter) write(ctx context.Context, change Change) (Answer, error) {
 	}
 	return answer, err
 }
+
+// withinTimeout makes a request. One of a store that does not heed its context goes on behind; a
+// write may be done then, as any that was given up.
+func withinTimeout[T any](ctx context.Context, limit time.Duration, request func(context.Context) (T, error)) (none T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	a, inTime := callback.Within(ctx, storeGrace, func() (T, error) { return request(ctx) }, nil, cancel)
+	if !inTime {
+		return none, ctxerr.Of(ctx)
+	}
+	return a.Value, a.Failure("lease: the store")
+}
+
+// storeGrace is what a store has to return once the context of its request has ended.
+const storeGrace = 100 * time.Millisecond
 
 // traffic is what was counted, and the clock's difference where the store knows one.
 func (m *meter) traffic() lease.Traffic {
