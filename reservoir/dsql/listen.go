@@ -40,7 +40,7 @@ func (c *Cluster) wantedPermissions() int {
 // giveUpOnLoan has a pool above give up n connections.
 func (c *Cluster) giveUpOnLoan(n int) (closing int) {
 	if above := c.giveUpAbove.Load(); above != nil {
-		if err := callback.Isolate(theLeases, func() error { closing = (*above)(n); return nil }); err != nil {
+		if err := callback.Isolate(theLeases, func() error { closing = min(n, (*above)(n)); return nil }); err != nil {
 			c.log.Error("a function of OnReclaim failed", "error", err)
 		}
 	}
