@@ -21,13 +21,13 @@ import (
 // with "badend" where their result ends, and "ROLLBACK" where it is told to.
 type zoning struct {
 	adbc.Database
-	name         string
-	breaks       bool // ROLLBACK fails
-	open, broken bool // the transaction
-	autocommit   bool
-	ran          []string
-	bound        arrow.RecordBatch
-	boundAt      int
+	name       string
+	breaks     bool // ROLLBACK fails
+	open       bool // the transaction
+	autocommit bool
+	ran        []string
+	bound      arrow.RecordBatch
+	boundAt    int
 }
 
 func (d *zoning) Open(context.Context) (adbc.Connection, error) {

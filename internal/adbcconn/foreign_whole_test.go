@@ -105,7 +105,7 @@ func TestRowsThatAreNotStoredLeaveWhatThereWas(t *testing.T) {
 			}
 			conn, err := OpenGeneric(t.Context(), d, GenericConfig{})
 			require.NoError(t, err)
-			var rows array.RecordReader = rowOf(t, n)
+			rows := rowOf(t, n)
 			if c.broken {
 				rows = failing{rows, errors.New("the reader's")}
 			}
