@@ -3,6 +3,7 @@ package fleet
 import (
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,15 +43,15 @@ func TestAHolderThatPanicsClosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := join(t, newWorld(), 1, Config{Limit: 2})
 		defer l.stopGoroutines()
-		asked := 0
-		bad := lease.NewHolder(func(int) int { asked++; panic("of the holder") })
+		var asked atomic.Int64
+		bad := lease.NewHolder(func(int) int { asked.Add(1); panic("of the holder") })
 		for range 2 {
 			_, err := l.Acquire(lease.WithHolder(t.Context(), bad))
 			require.NoError(t, err)
 		}
 		go func() { _, _ = l.Acquire(lease.WithHolder(t.Context(), lease.NewHolder(nil))) }()
 		time.Sleep(20 * time.Second)
-		require.Greater(t, asked, 1)
+		require.Greater(t, asked.Load(), int64(1))
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		require.Equal(t, 2, l.holders.Kept())
