@@ -18,11 +18,12 @@ type Holder struct {
 // NewHolder makes a holder. While others wait for what it has above its share, giveUp is called
 // with n from time to time: n of its connections should go, those included that it is closing
 // already. When others do not need as many any more, it is called with less, or 0. It should close
-// those that nobody uses, and for the rest those that come back within some seconds, but none that
-// are in use. It returns how many of the n it gives up, and need not wait until they are closed;
-// what it has said is believed for as long as connections come, and then it is taken to need the
-// rest, of which others then give up more. It runs on a goroutine of its own, never two at a time
-// for one budget, maybe once more behind the release of the last lease, and must not call Close of a budget. A panic in it is logged. reservoir.GiveUp is such a function.
+// those that nobody uses, and for the rest those that come back before it is asked for less, but
+// none that are in use. It returns how many of the n it gives up, and need not wait until they are
+// closed; what it has said is believed for as long as connections come, and then it is taken to
+// need the rest, of which others then give up more. It runs on a goroutine of its own, never two at
+// a time for one budget, maybe once more behind the release of the last lease, and must not call
+// Close of a budget. A panic in it is logged. reservoir.GiveUp is such a function.
 func NewHolder(giveUp func(n int) (closing int)) *Holder { return &Holder{giveUp: giveUp} }
 
 // Wanting has others give up no more for h than it still wants: before they are asked, wanted is

@@ -11,13 +11,13 @@ type promise struct {
 }
 
 const (
-	promiseLasts    = 30 * time.Second // after the latest GiveUp
-	promiseIsLikely = 5 * time.Second  // without a connection that comes back
+	promiseLasts    = 5 * time.Minute // after the latest GiveUp: longer than its word is believed
+	promiseIsLikely = 5 * time.Second // without a connection that comes back
 )
 
 // GiveUp has n connections closed for others who wait for permissions of Admit, those
 // included that are being closed already: idle ones now, below MinIdle too, and for the rest
-// those in use that come back within half a minute, in place of lending them again. Nobody
+// those in use that come back within five minutes, in place of lending them again. Nobody
 // loses a connection under a loan. It does not wait, and returns how many of the n it gives
 // up; those in use count unless none has come back for five seconds. A later call takes the
 // place of this one: after GiveUp(0) what comes back is lent as ever.
