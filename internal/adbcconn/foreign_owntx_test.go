@@ -24,6 +24,7 @@ type zoning struct {
 	name       string
 	breaks     bool // ROLLBACK fails
 	open       bool // the transaction
+	utc        bool // the session's time zone
 	autocommit bool
 	ran        []string
 	bound      arrow.RecordBatch
@@ -79,7 +80,7 @@ func (s *zoningStatement) begin() error {
 		d.ran = append(d.ran, s.sql)
 	}
 	if s.zoned && d.autocommit {
-		d.open = true
+		d.open, d.utc = true, true
 	}
 	if strings.Contains(s.sql, "refused") {
 		return adbc.Error{Code: adbc.StatusInvalidArgument, Msg: "no"}
@@ -94,7 +95,10 @@ func (s *zoningStatement) ExecuteUpdate(context.Context) (int64, error) {
 	if s.sql == "ROLLBACK" && s.driver.breaks {
 		return 0, adbc.Error{Code: adbc.StatusIO, Msg: "broken"}
 	}
-	if s.sql == "ROLLBACK" || s.sql == "COMMIT" || s.zoned && s.driver.autocommit {
+	if s.sql == "ROLLBACK" || s.zoned && s.driver.autocommit {
+		s.driver.open, s.driver.utc = false, false
+	}
+	if s.sql == "COMMIT" {
 		s.driver.open = false
 	}
 	return 1, nil
@@ -120,30 +124,36 @@ func (r *zoningReader) Next() bool {
 	if strings.Contains(r.s.sql, "badend") {
 		r.err = adbc.Error{Code: adbc.StatusInvalidArgument, Msg: "no"}
 	} else if r.s.zoned && r.s.driver.autocommit {
-		r.s.driver.open = false
+		r.s.driver.open, r.s.driver.utc = false, false
 	}
 	return false
 }
 func (r *zoningReader) Err() error { return r.err }
 
-// parameter is one row of an instant, or of a clock without a zone.
-func parameter(zoned bool) arrow.RecordBatch {
+// parameter is rows of an instant, or of a clock without a zone.
+func parameter(zoned bool, rows int) arrow.RecordBatch {
 	field := arrow.Field{Name: "clock", Type: &arrow.TimestampType{Unit: arrow.Microsecond}}
 	if zoned {
 		field = arrow.Field{Name: "zoned", Type: &arrow.TimestampType{Unit: arrow.Microsecond, TimeZone: "UTC"}}
 	}
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{field}, nil))
 	defer b.Release()
-	b.Field(0).(*array.TimestampBuilder).Append(1)
+	for range rows {
+		b.Field(0).(*array.TimestampBuilder).Append(1)
+	}
 	return b.NewRecordBatch()
 }
 
-// runZoned runs sql with a time, and reads so many batches of it; -1: as an update.
+// runZoned runs sql with a time, and reads so many batches of it; -1: as an update. A text with "several" has two rows of parameters.
 func runZoned(t *testing.T, d *zoning, conn backend.Conn, sql string, zoned bool, read int, call backend.Call) error {
 	d.ran = nil
 	p, err := conn.Prepare(t.Context(), sql, call)
 	require.NoError(t, err)
-	params := parameter(zoned)
+	rowsOfParams := 1
+	if strings.Contains(sql, "several") {
+		rowsOfParams = 2
+	}
+	params := parameter(zoned, rowsOfParams)
 	defer params.Release()
 	if read < 0 {
 		_, err = p.Update(t.Context(), params, call)
@@ -156,8 +166,8 @@ func runZoned(t *testing.T, d *zoning, conn backend.Conn, sql string, zoned bool
 			rows.Close()
 		}
 	}
-	if conn.Lost() == nil {
-		require.NoError(t, p.Close(t.Context())) // behind the release
+	if closed := p.Close(t.Context()); conn.Lost() == nil { // behind the release
+		require.NoError(t, closed)
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -177,9 +187,10 @@ func TestPostgreSQLsDriverLeavesNoTransactionOfItsOwn(t *testing.T) {
 		"a change":                          {"change", -1, false, nil},
 		"a query that is refused":           {"refused", 0, true, []string{"ROLLBACK"}},
 		"a result that is read":             {"query", 2, false, nil},
-		"a result that is left":             {"query", 1, false, []string{"COMMIT"}},
-		"a result of which nothing is read": {"query", 0, false, []string{"COMMIT"}},
+		"a result that is left":             {"query", 1, false, nil},
+		"a result of which nothing is read": {"query", 0, false, nil},
 		"a result that fails":               {"badend", 2, true, []string{"ROLLBACK"}},
+		"one that fails when it is left":    {"badend", 0, false, []string{"ROLLBACK"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &zoning{name: "ADBC PostgreSQL Driver"}
@@ -189,6 +200,7 @@ func TestPostgreSQLsDriverLeavesNoTransactionOfItsOwn(t *testing.T) {
 			err = runZoned(t, d, conn, c.sql, true, c.read, backend.Call{})
 			require.Equal(t, c.fails, err != nil, err)
 			require.False(t, d.open, "the next caller is in the driver's transaction")
+			require.False(t, d.utc, "the next caller's dates are UTC's")
 			require.Equal(t, append([]string{c.sql}, c.ends...), d.ran)
 			require.NoError(t, conn.Lost())
 
@@ -219,4 +231,28 @@ func TestAConnectionWhoseDriverIsLeftInATransactionOfItsOwnIsLost(t *testing.T) 
 	defer func() { require.NoError(t, conn.Close()) }()
 	require.ErrorContains(t, runZoned(t, d, conn, "refused", true, -1, backend.Call{}), "no")
 	require.ErrorContains(t, conn.Lost(), "own transaction")
+}
+
+// What is left of several rows of parameters would be executed, were the result read to its end: what was done is kept, and the time zone stays.
+func TestAConnectionWhoseDriverHasLeftTheTimeZoneIsLost(t *testing.T) {
+	d := &zoning{name: "ADBC PostgreSQL Driver"}
+	conn, err := OpenGeneric(t.Context(), d, GenericConfig{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	require.NoError(t, runZoned(t, d, conn, "several", true, 2, backend.Call{}))
+	require.NoError(t, conn.Lost())
+	require.Equal(t, []string{"several"}, d.ran)
+	require.NoError(t, runZoned(t, d, conn, "several", true, 0, backend.Call{}))
+	require.ErrorContains(t, conn.Lost(), "time zone")
+	require.Equal(t, []string{"several", "COMMIT"}, d.ran)
+}
+
+func TestParametersForWhichThatDriverBeginsATransaction(t *testing.T) {
+	zoned := &arrow.TimestampType{Unit: arrow.Microsecond, TimeZone: "UTC"}
+	for _, kind := range []arrow.DataType{zoned, arrow.Null, &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: zoned}} {
+		require.True(t, mayBeZoned(kind), kind)
+	}
+	for _, kind := range []arrow.DataType{&arrow.TimestampType{Unit: arrow.Microsecond}, arrow.BinaryTypes.String, arrow.FixedWidthTypes.Date32} {
+		require.False(t, mayBeZoned(kind), kind)
+	}
 }

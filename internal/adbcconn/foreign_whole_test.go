@@ -17,6 +17,7 @@ import (
 type committing struct {
 	copying
 	fails string
+	races int // so many of its tables are made by somebody else meanwhile
 }
 
 func (d *committing) Open(context.Context) (adbc.Connection, error) {
@@ -59,6 +60,11 @@ func (s *committingStatement) ExecuteQuery(ctx context.Context) (array.RecordRea
 }
 
 func (s *committingStatement) ExecuteUpdate(ctx context.Context) (int64, error) {
+	if d := s.conn.driver; d.races > 0 && s.rows != nil {
+		d.races--
+		d.ran = append(d.ran, "race")
+		return 0, adbc.Error{Code: adbc.StatusIntegrity, Msg: "made"}
+	}
 	n, err := s.copyingStatement.ExecuteUpdate(ctx)
 	if s.conn.driver.fails == "load" {
 		err = adbc.Error{Code: adbc.StatusIntegrity, Msg: "no load"}
@@ -86,7 +92,10 @@ func TestRowsThatAreNotStoredLeaveWhatThereWas(t *testing.T) {
 		"replaced":                 {driver: pg, mode: backend.IngestReplace, want: kept},
 		"created, in SQLite":       {driver: "ADBC SQLite Driver", mode: backend.IngestCreate, want: kept},
 		"created or not":           {driver: pg, want: kept},
+		"into what is there":       {driver: pg, column: "int8", want: []string{"load"}},
 		"appended":                 {driver: pg, mode: backend.IngestAppend, want: []string{"load"}},
+		"appended, in SQLite":      {driver: "ADBC SQLite Driver", mode: backend.IngestAppend, want: kept},
+		"refused, in SQLite":       {driver: "ADBC SQLite Driver", fails: "load", mode: backend.IngestAppend, want: undone, err: "no load"},
 		"in a transaction":         {driver: pg, mode: backend.IngestReplace, tx: "tx", want: []string{"load"}},
 		"of another driver":        {driver: "another", mode: backend.IngestReplace, want: []string{"load"}},
 		"refused":                  {driver: pg, fails: "load", mode: backend.IngestReplace, want: undone, err: "no load"},
@@ -128,4 +137,31 @@ func TestRowsThatAreNotStoredLeaveWhatThereWas(t *testing.T) {
 	require.ErrorContains(t, err, "the reader's")
 	require.ErrorIs(t, conn.Lost(), errTxEndFailed)
 	require.NoError(t, conn.Close())
+}
+
+// Of several ingestions that make one table PostgreSQL refuses all but one, once that has committed.
+func TestATableThatIsMadeMeanwhileIsLoaded(t *testing.T) {
+	n := arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int64}
+	undone, done := []string{"autocommit false", "race", "rollback", "autocommit true"}, []string{"autocommit false", "load", "commit", "autocommit true"}
+	for name, c := range map[string]struct {
+		races int
+		mode  backend.IngestMode
+		want  []string
+		fails bool
+	}{
+		"once":         {1, backend.IngestCreateAppend, append(undone[:4:4], done...), false},
+		"twice":        {2, backend.IngestCreateAppend, append(undone[:4:4], undone...), true},
+		"to be made":   {1, backend.IngestCreate, undone, true},
+		"to be filled": {1, backend.IngestAppend, []string{"race"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &committing{copying: copying{name: "ADBC PostgreSQL Driver"}, races: c.races}
+			conn, err := OpenGeneric(t.Context(), d, GenericConfig{})
+			require.NoError(t, err)
+			_, err = conn.Ingest(t.Context(), rowOf(t, n), backend.IngestOptions{Table: "t", Mode: c.mode}, backend.Call{})
+			require.Equal(t, c.fails, err != nil, err)
+			require.Equal(t, c.want, d.ran)
+			require.NoError(t, conn.Close())
+		})
+	}
 }

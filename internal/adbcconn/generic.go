@@ -75,7 +75,8 @@ type GenericConn struct {
 
 	// ownTx ends the transaction that the driver has begun by itself, or is empty; see generic_owntx.go. It is
 	// accessed with driverLock held.
-	ownTx string
+	ownTx     string
+	ownTxRows int64 // of its parameters
 
 	// cutMidway says that a change of the transaction which is several to the server was cut, and
 	// may run on there. It is accessed with driverLock held.

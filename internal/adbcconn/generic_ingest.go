@@ -92,52 +92,6 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 	return n, err
 }
 
-// load has the driver load rows, which have failed where it is not sent all of them. The caller holds driverLock.
-func (c *GenericConn) load(ctx context.Context, contained *containedRows, opts backend.IngestOptions, call backend.Call) (int64, error) {
-	if c.isDuckDB() {
-		return c.loadByWayOfTemp(ctx, contained, opts, call)
-	}
-	rows, err := c.fitToTable(ctx, contained, opts) // outside of a transaction of ours, which a server that refuses the question would end
-	if err != nil {
-		return 0, err
-	}
-	if call.Tx == "" && opts.Mode != backend.IngestAppend && (c.isPostgreSQL() || c.isSQLite()) {
-		return c.loadWhole(ctx, contained, rows, opts, call)
-	}
-	return c.loadFitting(ctx, contained, rows, opts, call)
-}
-
-// loadWhole has the driver make a table, and load it, in a transaction: by themselves PostgreSQL's and SQLite's leave an empty one where
-// the rows are refused, also in place of the table that they were to replace. The caller holds driverLock.
-//
-// INVARIANT: rows that are not stored leave what there was.
-func (c *GenericConn) loadWhole(ctx context.Context, contained *containedRows, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
-	err := c.autocommit(false)
-	if e, ok := adbcError(err); ok && faultOf(e) == backend.FaultUnsupported {
-		return c.loadFitting(ctx, contained, rows, opts, call)
-	}
-	if err != nil {
-		return 0, err
-	}
-	c.autocommitOff = true
-	n, err := c.loadFitting(ctx, contained, rows, opts, call)
-	failed, end := cmp.Or(err, contained.err), c.cn.Commit
-	if failed != nil {
-		end = c.cn.Rollback
-	}
-	ended := end(ctx)
-	if failed == nil && ended != nil {
-		n, err = 0, ended
-	}
-	if ended == nil {
-		ended = c.autocommit(true)
-	}
-	if c.autocommitOff = ended != nil; c.autocommitOff {
-		c.markLost(fmt.Errorf("%w: %w", errTxEndFailed, ended))
-	}
-	return n, err
-}
-
 // loadFitting has the driver load rows that fit the table, up to one that does not.
 func (c *GenericConn) loadFitting(ctx context.Context, contained *containedRows, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	n, err := c.loadDirectly(ctx, contained, rows, opts, call)

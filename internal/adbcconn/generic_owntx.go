@@ -2,32 +2,45 @@ package adbcconn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
 // ADBC's driver for PostgreSQL runs a statement that has a time with a zone among its parameters, outside of a transaction, in one of its
-// own, for which it sets the session's time zone. It commits that behind the last row of the parameters, or where the result is read to its end.
-// Where the statement fails, in the server or before that, or its result is left, the transaction stays: all that came next would be done in it,
-// and be told as done, or be refused.
+// own, for which it sets the session's time zone. Behind the last row of the parameters, or where the result is read to its end, it puts the zone
+// back and commits. Where the statement fails, in the server or before that, or its result is left, the transaction stays: all that came next
+// would be done in it, and be told as done, or be refused. A ROLLBACK puts the zone back, a COMMIT does not.
 //
-// INVARIANT: no call outside of a transaction leaves one behind, or the connection is lost.
+// INVARIANT: no call outside of a transaction leaves one behind, or another time zone, or the connection is lost.
 
 // expectOwnTx says that the statement which is about to run has these parameters. Until it has succeeded, its transaction is one to be rolled
 // back. The caller holds driverLock.
-func (c *GenericConn) expectOwnTx(params *arrow.Schema) {
+func (c *GenericConn) expectOwnTx(params arrow.RecordBatch) {
 	if c.autocommitOff || !c.isPostgreSQL() {
 		return
 	}
-	for _, field := range params.Fields() {
-		kind := field.Type
-		if extension, ok := kind.(arrow.ExtensionType); ok {
-			kind = extension.StorageType()
+	for _, field := range params.Schema().Fields() {
+		if mayBeZoned(field.Type) {
+			c.ownTx, c.ownTxRows = "ROLLBACK", params.NumRows()
 		}
-		if t, ok := kind.(*arrow.TimestampType); ok && t.TimeZone != "" {
-			c.ownTx = "ROLLBACK"
-		}
+	}
+}
+
+// mayBeZoned reports whether a parameter of the type may be a time with a zone to the driver. What is NULL in all rows is of the type
+// that the server wants.
+func mayBeZoned(kind arrow.DataType) bool {
+	switch kind := kind.(type) {
+	case arrow.ExtensionType:
+		return mayBeZoned(kind.StorageType())
+	case *arrow.DictionaryType:
+		return mayBeZoned(kind.ValueType)
+	case *arrow.TimestampType:
+		return kind.TimeZone != ""
+	default:
+		return kind.ID() == arrow.NULL
 	}
 }
 
@@ -43,6 +56,20 @@ func (c *GenericConn) keepsOwnTx(keep bool) {
 	}
 }
 
+// readOwnTx reads a result that is left to its end, where nothing more is executed for that: with one row of parameters the driver has
+// all of it. The caller holds driverLock.
+func (c *GenericConn) readOwnTx(rows array.RecordReader) {
+	if c.ownTx != "COMMIT" || c.ownTxRows != 1 || c.Lost() != nil {
+		return
+	}
+	for rows.Next() { // and drop it
+		continue
+	}
+	if c.keepsOwnTx(false); rows.Err() == nil {
+		c.ownTx = "" // the driver has ended it
+	}
+}
+
 // endOwnTx ends the driver's transaction, unless the driver has. The caller holds driverLock.
 func (c *GenericConn) endOwnTx() {
 	sql := c.ownTx
@@ -53,5 +80,9 @@ func (c *GenericConn) endOwnTx() {
 	defer stop()
 	if err := c.runText(ctx, sql); err != nil {
 		c.markLost(fmt.Errorf("the driver's own transaction has not ended: %w", err))
+	} else if sql == "COMMIT" {
+		c.markLost(errZoneLeft)
 	}
 }
+
+var errZoneLeft = errors.New("the driver has left the session's time zone at UTC: the result of several rows of parameters, with a time among them, was not read to its end")

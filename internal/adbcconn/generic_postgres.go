@@ -72,23 +72,23 @@ func (e *misplacedError) Error() string { return e.text }
 
 // fitToTable is how rows are loaded by PostgreSQL's driver, which stores some as something else in a table that is there: it sends each
 // value as what it is in the rows, of which the server sees the bytes alone: of an integer for a column of doubles, both of eight bytes, the
-// bits. A *misplacedError refuses those. The caller holds driverLock.
-func (c *GenericConn) fitToTable(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions) (array.RecordReader, error) {
+// bits. A *misplacedError refuses those. isThere is true only where it is known that there is a table. The caller holds driverLock.
+func (c *GenericConn) fitToTable(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions) (fitting array.RecordReader, isThere bool, err error) {
 	if !c.isPostgreSQL() {
-		return rows, nil
+		return rows, false, nil
 	}
 	signed := &signedRows{RecordReader: rows, numeric: map[string]bool{}}
 	if opts.Mode != backend.IngestCreateAppend && opts.Mode != backend.IngestAppend {
-		return signed, nil
+		return signed, false, nil
 	}
 	table, err := c.textRows(ctx, columnsOf(opts))
 	if e, ok := adbcError(err); err != nil && (!ok || faultOf(e) != backend.FaultStatement) { // else of what only speaks PostgreSQL's protocol
-		return nil, err
+		return nil, false, err
 	}
 	for _, column := range table {
 		signed.numeric[column[0]] = strings.TrimSuffix(column[1], "[]") == "numeric"
 	}
-	return signed, checkTypes(table, rows.Schema())
+	return signed, len(table) > 0, checkTypes(table, rows.Schema())
 }
 
 // columnsOf asks for the columns of a table and their types, which are those below their domains, and in arrays. Without a schema the driver

@@ -128,7 +128,7 @@ func (p *genericPrepared) bound(params arrow.RecordBatch, call backend.Call) toE
 				whole.Release()
 				return nil, nil, err
 			}
-			p.conn.expectOwnTx(params.Schema())
+			p.conn.expectOwnTx(params)
 			return stmt, whole.Release, nil
 		}
 		parts, err := p.conn.cutToFit(params)

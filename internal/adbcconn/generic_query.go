@@ -40,6 +40,7 @@ func (c *GenericConn) trackRows(reader array.RecordReader, done func()) *generic
 func (r *genericRows) release() {
 	if _, open := r.conn.readers[r]; open {
 		delete(r.conn.readers, r)
+		r.conn.readOwnTx(r.reader)
 		r.reader.Release()
 		r.done()
 		r.conn.endOwnTx()

@@ -21,6 +21,8 @@ func checks() []check {
 		{name: "rows go to the columns of their names, and are stored as what they are or not at all", run: ingestedByName},
 		{name: "a reader of rows that fails: nothing is stored, and the caller hears why", run: readerFails},
 		{name: "rows that fail leave the table that they were to replace", run: replaceFails},
+		{name: "rows for a table that is not there leave no transaction to the next caller", run: appendFails},
+		{name: "rows that make one table at once are all stored", run: madeAtOnce},
 		{name: "a reader of rows that panics: the caller recovers, and nothing is stored or locked", run: readerPanics, costs: 1},
 		{name: "patterns of the catalogue", run: patterns},
 		{name: "types of tables", run: types},

@@ -29,8 +29,9 @@ func sqlite(path string) (d *database, uri string) {
 		clients: func(context.Context) (int64, error) {
 			return openFiles(path)
 		},
-		own:  1,
-		more: []check{{name: "a writer beside another is refused, and stores nothing", run: busy, costs: 1}},
+		own:       1,
+		oneWriter: true,
+		more:      []check{{name: "a writer beside another is refused, and stores nothing", run: busy, costs: 1}},
 	}, "file:" + path
 }
 
@@ -81,6 +82,7 @@ func postgres() *database {
 			{name: "what has lost a conflict (40001) is run again, and keeps its connection", run: conflict},
 			{name: "an exception keeps its SQLSTATE, and is no loss of the session", run: exception, costs: 1},
 			{name: "a statement with a time that fails leaves no transaction to the next caller", run: ownTransaction},
+			{name: "a result with a time among its parameters that is left leaves the session's time zone", run: zoneStays},
 			{name: "rows for arrays, domains and a table behind a temporary one are stored as what they are or not at all", run: otherTypes, costs: 1},
 		},
 	}
@@ -153,6 +155,32 @@ func ownTransaction(ctx context.Context, d *database, pool *flightpool.FlightSQL
 		}
 	}
 	return "", holds(ctx, other, "timed", 1, 3)
+}
+
+// zoneStays leaves a result of a statement for which the driver sets the time zone, by the end of its session.
+func zoneStays(ctx context.Context, d *database, pool *flightpool.FlightSQLPool) (_ string, err error) {
+	const zone, ask = "Asia/Tokyo", "SELECT current_setting('TimeZone')"
+	if _, err := pool.Update(ctx, "ALTER ROLE CURRENT_USER SET TimeZone = '"+zone+"'"); err != nil {
+		return "", err
+	}
+	other, err := adbcpool.New(ctx, d.db, flightpool.Config{MaxSize: 1})
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, other.Close(ctx)) }()
+	s, err := other.AcquireSession(ctx)
+	if err != nil {
+		return "", err
+	}
+	rows, err := s.Query(ctx, "SELECT n FROM generate_series(1, 100000) AS n WHERE now() >= $1", time.Unix(0, 0))
+	if err != nil {
+		return "", errors.Join(err, s.Close())
+	}
+	_ = s.Close() // which says that a result was open
+	rows.Release()
+	got, err := flightpool.CollectOneRow[string](other.Query(ctx, ask))
+	_, undo := pool.Update(ctx, "ALTER ROLE CURRENT_USER RESET TimeZone")
+	return "", errors.Join(err, undo, equal("time zone", []string{got}, []string{zone}))
 }
 
 // otherTypes ingests into columns whose types are not those of the rows, as is seen at a second look alone.

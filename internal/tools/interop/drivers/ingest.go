@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/adbcpool"
 )
 
 // numbers is a batch of the column n.
@@ -89,6 +91,72 @@ func replaceFails(ctx context.Context, _ *database, pool *flightpool.FlightSQLPo
 		return "", cmp.Or(err, errTaken)
 	}
 	return "", holds(ctx, pool, "replaced", 7)
+}
+
+// appendFails loads rows into a table that is not there on each connection, and changes another behind that, which another pool looks at.
+func appendFails(ctx context.Context, d *database, pool *flightpool.FlightSQLPool) (_ string, err error) {
+	if err := table(ctx, pool, "behind"); err != nil {
+		return "", err
+	}
+	for n := range 2 * poolSize {
+		rows, err := twice()
+		if err != nil {
+			return "", err
+		}
+		err = ingest(ctx, pool, "nowhere", flightpool.IngestAppend, rows)
+		rows.Release()
+		if err == nil {
+			return "", errTaken
+		}
+		if _, err := pool.Update(ctx, fmt.Sprintf("INSERT INTO behind VALUES (%d)", n)); err != nil {
+			return "", err
+		}
+	}
+	other, err := adbcpool.New(ctx, d.db, flightpool.Config{MaxSize: 1})
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, other.Close(ctx)) }()
+	n, err := flightpool.CollectOneRow[int64](other.Query(ctx, "SELECT count(*) FROM behind"))
+	return "", errors.Join(err, equal("behind", []int64{n}, []int64{2 * poolSize}))
+}
+
+// slow is a reader whose ingestion lasts while another begins.
+type slow struct{ array.RecordReader }
+
+func (r slow) Next() bool {
+	time.Sleep(100 * time.Millisecond)
+	return r.RecordReader.Next()
+}
+
+// madeAtOnce has several ingestions make one table. A database with one writer at a time refuses some, which have stored nothing then.
+func madeAtOnce(ctx context.Context, d *database, pool *flightpool.FlightSQLPool) (string, error) {
+	const all = poolSize
+	stored, refused := make(chan int64, all), make(chan error, all)
+	for range all {
+		go func() {
+			rows, err := twice()
+			if err == nil {
+				defer rows.Release()
+				err = ingest(ctx, pool, "at_once", flightpool.IngestCreateAppend, slow{rows})
+			}
+			if refused <- err; err == nil {
+				stored <- 4
+			}
+		}()
+	}
+	var first error
+	for range all {
+		first = cmp.Or(first, <-refused)
+	}
+	said := ""
+	if first != nil {
+		if said = first.Error(); !d.oneWriter {
+			return "", first
+		}
+	}
+	n, err := flightpool.CollectOneRow[int64](pool.Query(ctx, "SELECT count(*) FROM at_once"))
+	return said, errors.Join(err, equal("at_once", []int64{n}, []int64{4 * int64(len(stored))}))
 }
 
 func readerPanics(ctx context.Context, _ *database, pool *flightpool.FlightSQLPool) (string, error) {

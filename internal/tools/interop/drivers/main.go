@@ -47,7 +47,8 @@ type database struct {
 	// clients counts the connections to the database, but the one that it counts with.
 	clients func(context.Context) (int64, error)
 
-	own int64 // those that the driver has for itself
+	own       int64 // those that the driver has for itself
+	oneWriter bool  // at a time: others are refused
 
 	more []check // of this database alone
 }
