@@ -61,7 +61,7 @@ type Config struct {
 	Cancel   CancelPolicy // how a statement is stopped
 
 	MaxConcurrentOpens int           // connections being made at a time (8; negative: MaxSize)
-	Leases             lease.Leases  // the fleet's budget of connections (none), which may close idle ones for others and revoke all
+	Leases             lease.Leases  // the fleet's budget of connections (none): what is above the pool's share is closed for others, and all when it is revoked
 	Limiter            lease.Limiter // the fleet's budget of opens (none)
 
 	Auth Auth

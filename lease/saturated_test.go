@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -111,4 +112,38 @@ func TestANewcomerHasItsShareBesideSaturatedPools(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A pool whose opens fail, and for which nobody waits, takes what is free and nothing of those who use what they have.
+func TestAPoolWhoseOpensFailTakesNothingOfABusyOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 4
+		l := lease.NewLeases("b", limit)
+		ctx, end := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		busy := newSaturated(ctx, t, l, limit, 2*limit, time.Second, &running)
+		time.Sleep(10 * time.Second)
+		var failing *reservoir.Reservoir[int]
+		set := make(chan struct{})
+		admit := lease.Admit(l, nil)
+		self := lease.NewHolder(func(n int) int { <-set; return failing.GiveUp(n) }).Wanting(func() int { <-set; return failing.WantedPermissions() })
+		var err error
+		failing, err = reservoir.New(reservoir.Config[int]{
+			MinIdle: 1, MaxSize: limit,
+			Admit: func(ctx context.Context) (func(), error) { return admit(lease.WithHolder(ctx, self)) },
+			Open:  func(context.Context) (int, error) { return 0, errors.New("wrong password") },
+			Close: func(int) error { return nil },
+		})
+		close(set)
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		before := busy.opens.Load()
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, busy.opens.Load()-before, int64(1))
+		end()
+		running.Wait()
+		require.NoError(t, failing.Close(t.Context()))
+		require.NoError(t, busy.Close(t.Context()))
+		require.NoError(t, l.Close(t.Context()))
+	})
 }

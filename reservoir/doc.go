@@ -16,7 +16,7 @@
 //
 // Every edge is one call of move, under the one lock. destinationOf decides on all
 // paths: a connection that must not be lent (closed, old generation, lost, expired), is
-// one too many or has a successor is closed, else the first live waiter gets it, else
+// one too many, has a successor or is given up for others (GiveUp) is closed, else the first live waiter gets it, else
 // it is idle. An open that fails, or is not wanted any more, is gone at once,
 // unless what it has made is still being closed (StillClosing).
 //

@@ -22,37 +22,48 @@ const (
 // up; those in use count unless none has come back for five seconds. A later call takes the
 // place of this one: after GiveUp(0) what comes back is lent as ever.
 func (r *Reservoir[C]) GiveUp(n int) (closing int) {
-	lacking := r.promise(n)
+	lacking, most := r.promise(n)
 	r.retireIdle(OverCapacity, func(*entry[C], int64) bool { return r.mu.promise.n > 0 })
-	return max(0, n-r.notPromised(lacking))
+	return max(0, n-r.notPromised(lacking, most))
 }
 
 // promise is the beginning of GiveUp: every connection that is closed from now on counts. It
-// returns how many of n are not being closed yet.
-func (r *Reservoir[C]) promise(n int) (lacking int) {
+// returns how many of n are not being closed yet, and how many of those in use may be
+// promised at most.
+func (r *Reservoir[C]) promise(n int) (lacking, most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p, now := &r.mu.promise, r.clock.read()
 	r.endPromise(now)
-	if p.n == 0 {
+	lacking = max(0, n-r.mu.count[closing])
+	most = lacking
+	switch {
+	case p.n == 0:
 		p.since = now
+	case !p.isLikely(now): // no more where nothing comes back: n is what others ask for who reckon with none
+		most = p.n
 	}
-	p.n, p.until = max(0, n-r.mu.count[closing]), addSaturating(now, int64(promiseLasts))
-	return p.n
+	p.n, p.until = lacking, addSaturating(now, int64(promiseLasts))
+	return lacking, most
 }
 
 // notPromised is the end of GiveUp: how many of those that were lacking are neither being
 // closed nor likely to be soon.
-func (r *Reservoir[C]) notPromised(lacking int) int {
+func (r *Reservoir[C]) notPromised(lacking, most int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := &r.mu.promise
 	none := min(lacking, p.n) // of these none has been closed
-	p.n = min(p.n, r.inUse())
-	if r.clock.now() < addSaturating(p.since, int64(promiseIsLikely)) {
+	p.n = min(p.n, most, r.inUse())
+	if p.isLikely(r.clock.now()) {
 		none -= min(none, p.n)
 	}
 	return none
+}
+
+// isLikely says whether what was promised is expected to come back.
+func (p *promise) isLikely(now int64) bool {
+	return now < addSaturating(p.since, int64(promiseIsLikely))
 }
 
 // isPromised says whether a connection that comes back is closed for others. The caller

@@ -150,3 +150,57 @@ func TestWhatIsNotGivenUpAnyMoreIsReset(t *testing.T) {
 		shut(t, r)
 	})
 }
+
+// Who says that nothing comes back is asked for more by those who reckon with that.
+func TestNoMoreIsPromisedOfWhatDoesNotComeBack(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.MaxSize, c.MinIdle = 5, -1 })
+		a, b, c, d, e := acquire(t, r), acquire(t, r), acquire(t, r), acquire(t, r), acquire(t, r)
+		require.Equal(t, 1, r.GiveUp(1))
+		time.Sleep(time.Minute)
+		require.Zero(t, r.GiveUp(4))
+		release(t, a, b)
+		synctest.Wait()
+		require.True(t, a.Value().closed.Load())
+		require.False(t, b.Value().closed.Load(), "no more than was asked for")
+		release(t, c)
+		require.Equal(t, 3, r.GiveUp(3), "two are idle, and one has come back lately")
+		require.Equal(t, 2, r.Stats().InUse)
+		require.Zero(t, r.Stats().Idle)
+		release(t, d, e)
+		require.Equal(t, 1, r.Stats().Idle)
+		shut(t, r)
+	})
+}
+
+// Opens that fail are made again for nobody, too: nothing is given up for these.
+func TestPermissionsForOpensThatFailAreWantedByCallersAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.refuse = errRefused
+		allow := make(chan struct{}, 1)
+		r := f.pool(t, func(c *config) {
+			c.MinIdle = 1
+			c.Admit = func(ctx context.Context) (func(), error) {
+				select {
+				case <-allow:
+					return f.admit(ctx)
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+		})
+		synctest.Wait()
+		require.Equal(t, 1, r.WantedPermissions(), "MinIdle")
+		allow <- struct{}{}
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, r.Stats().Opening)
+		require.Zero(t, r.WantedPermissions())
+		got := call(t.Context(), r)
+		synctest.Wait()
+		require.Equal(t, 1, r.WantedPermissions())
+		f.set(func() { f.refuse = nil })
+		allow <- struct{}{}
+		release(t, (<-got).loan)
+		shut(t, r)
+	})
+}

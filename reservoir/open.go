@@ -89,12 +89,17 @@ func (r *Reservoir[C]) wantedOpens() int {
 }
 
 // WantedPermissions is how many calls of Admit under way are for connections that are still
-// wanted, as far as is known now. The permissions of the others would be given back.
+// wanted, as far as is known now: others may give up connections for them. The permissions of
+// the rest would be given back, or, while opens fail, are for connections for which nobody waits.
 func (r *Reservoir[C]) WantedPermissions() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	wanted := r.wantedOpens()
+	if r.mu.failures > 0 {
+		wanted = min(wanted, r.openCounts().uncheckedWaiters())
+	}
 	admitted := r.mu.count[opening] - r.mu.unadmitted
-	return max(0, min(r.mu.unadmitted, r.wantedOpens()-admitted))
+	return max(0, min(r.mu.unadmitted, wanted-admitted))
 }
 
 // stillWanted says whether an open that was decided earlier has a use now, beside those that were

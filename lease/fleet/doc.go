@@ -119,7 +119,7 @@
 // unless somebody else did so within a heartbeat, reads all shards and finds the
 // max-min share of what others do not use: the level to which all wants have to be cut
 // down to fit. While a level stands, nobody takes more than it, spare leases above it
-// go back at once, and the process's Holders are asked at each heartbeat for what it has above
+// go back at once, and the process's Holders are asked with a heartbeat for what it has above
 // it, those that have most first: idle connections, and those in use as they come back. None is
 // taken away from its borrower: a process whose connections do not come back writes into its entry
 // what it keeps above the level, and the next level shares the rest among the others. What a process

@@ -29,7 +29,8 @@ import (
 // each, whatever max_lifetime says: DSQL ends sessions after an hour. An open that waits for the
 // fleet's permission, or since the cluster opens too many at a time, fails with ErrExhausted
 // when its time is over, and does not count against the health of the server. While others of
-// the fleet are short of leases, idle connections are closed for them, min_connections too.
+// the fleet are short of leases, connections are closed for them: idle ones, min_connections too, and
+// those in use as they come back.
 func DSQL(base dsql.Config) registry.Kind {
 	return registry.Kind{Name: "dsql", SQL: sqlconn.DSQL, Validate: validateDSQL, Connector: func(r registry.ConnectParams) (driver.Connector, error) {
 		cfg := base

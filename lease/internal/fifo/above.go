@@ -31,19 +31,25 @@ func (s *Shared[K]) Above(beyond int) map[K]int {
 	return above
 }
 
-// Excess is, for holders that give up more than others lack by now, how much less they are to give up, as Above
-// has it: those that have most last.
+// Excess is, for holders that give up more than others lack by now, or would though they have not said so, how much
+// they are to give up instead, as Above has it: those that have most last.
 func (s *Shared[K]) Excess(beyond int) map[K]int {
-	all, coming := s.look((*part).has)
-	if coming == 0 {
+	if !s.GivingUp() {
 		return nil
 	}
+	all, coming := s.look((*part).has)
 	before, _ := s.look(func(p *part) int { return p.inUse })
+	for i := range before {
+		before[i].keeps = 0 // who cannot give up what others lack may yet
+	}
 	_, need := share(before, max(0, s.inUse-beyond), beyond)
+	if coming < need {
+		return nil
+	}
 	less := map[K]int{}
 	for _, h := range slices.Backward(all) {
-		if n := min(h.p.closing, coming-need); n > 0 && !h.p.asking {
-			less[h.of] = h.p.ask(h.p.going() - n)
+		if n := min(h.p.closing, coming-need); !h.p.asking && (n > 0 || h.p.told > h.p.closing) {
+			less[h.of] = h.p.ask(h.p.closing - n)
 			coming -= n
 		}
 	}
@@ -52,7 +58,7 @@ func (s *Shared[K]) Excess(beyond int) map[K]int {
 
 // ask notes that a holder is asked for n.
 func (p *part) ask(n int) int {
-	p.asking, p.asked, p.silent = true, n, false
+	p.asking, p.asked, p.told, p.silent = true, n, n, false
 	return n
 }
 

@@ -28,6 +28,7 @@ type part struct {
 	asked   int  // what for
 	early   int  // connections released meanwhile, which may be of those
 	silent  bool // a round has begun since it was asked
+	told    int  // what it was asked for at last, without what it has released since: it may give that up whatever it says
 	closing int  // what it has said that it gives up, and has not released yet
 	rounds  int  // that have begun since it said so, or has released one
 	kept    int  // what it cannot give up in this round
@@ -100,6 +101,7 @@ func (s *Shared[K]) Release(of K) {
 	p := s.parts[of]
 	s.inUse--
 	p.inUse--
+	p.told = max(0, p.told-1)
 	if p.closing > 0 {
 		p.closing--
 		p.rounds = 0
@@ -174,11 +176,13 @@ func (s *Shared[K]) Answered(of K, closing int) {
 	s.tidy(of, p)
 }
 
-// NewRound forgets what holders cannot give up. What one has said and not done keeps it from being asked
-// in this round.
+// NewRound forgets what holders cannot give up, but for one that has not answered, which is taken to need
+// all. What one has said and not done keeps it from being asked in this round.
 func (s *Shared[K]) NewRound() {
 	for _, p := range s.parts {
-		p.kept, p.silent = 0, p.asking
+		if p.kept, p.silent = 0, p.asking; p.silent {
+			p.kept = p.inUse
+		}
 		if p.closing == 0 {
 			continue
 		}
@@ -198,10 +202,10 @@ func (s *Shared[K]) Asking() bool {
 	return false
 }
 
-// GivingUp says whether a holder gives something up, as far as that is believed.
+// GivingUp says whether a holder may give something up.
 func (s *Shared[K]) GivingUp() bool {
 	for _, p := range s.parts {
-		if p.closing > 0 {
+		if p.told > 0 || p.asking {
 			return true
 		}
 	}

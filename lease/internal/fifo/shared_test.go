@@ -380,3 +380,49 @@ func TestWhatIsNotLackingAnyMoreIsNotGivenUp(t *testing.T) {
 	require.Empty(t, s.Excess(3))
 	require.Equal(t, map[int]int{0: 1}, s.Excess(1), "others of the fleet need no more")
 }
+
+// Who has said that it cannot give up what it was asked for may yet, and is told when that is not lacking any more.
+func TestWhatAHolderCouldNotGiveUpIsTakenBackToo(t *testing.T) {
+	var s Shared[int]
+	for range 8 {
+		s.Take(0)
+	}
+	caller := s.Join(1)
+	require.Equal(t, map[int]int{0: 1}, s.Above(0))
+	require.True(t, s.GivingUp(), "it may say so")
+	s.Answered(0, 0)
+	require.Empty(t, s.Above(0))
+	require.Empty(t, s.Excess(0), "it is lacking still")
+	require.True(t, s.Leave(1, caller))
+	require.True(t, s.GivingUp())
+	require.Equal(t, map[int]int{0: 0}, s.Excess(0))
+	s.Answered(0, 0)
+	require.Empty(t, s.Excess(0))
+	require.False(t, s.GivingUp())
+
+	s.NewRound()
+	s.Join(1)
+	require.Equal(t, map[int]int{0: 1}, s.Above(0))
+	s.Answered(0, 0)
+	s.Release(0)
+	s.Next()
+	require.False(t, s.GivingUp(), "it has, all the same")
+}
+
+func TestAHolderThatHasNotAnsweredIsTakenToNeedAll(t *testing.T) {
+	var s Shared[int]
+	for of := range 2 {
+		for range 4 {
+			s.Take(of)
+		}
+	}
+	for range 4 {
+		s.Join(2)
+	}
+	require.Equal(t, map[int]int{0: 1, 1: 1}, s.Above(0))
+	s.Answered(1, 1)
+	s.Release(1)
+	s.Next()
+	s.NewRound()
+	require.Equal(t, map[int]int{1: 1}, s.Above(0), "two for each of the others")
+}
