@@ -9,13 +9,18 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
-	letEnd := func() { signal.Reset(append(ending(), os.Interrupt)...) } // what does not heed a signal writes to a pipe that nobody reads
+	// What does not heed a signal writes to a pipe that nobody reads. One that comes at once is the same: a terminal that closes tells so
+	// twice, and a parent passes on what its group was told.
+	letEnd := func() {
+		time.AfterFunc(time.Second, func() { signal.Reset(append(ending(), os.Interrupt)...) })
+	}
 	context.AfterFunc(ctx, letEnd)
 	code := run(ctx, os.Args[1:], environment{os.Stdin, os.Stdout, os.Stderr, os.Getenv, interrupts, letEnd})
 	stop()

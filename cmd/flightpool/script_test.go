@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -354,6 +356,31 @@ func TestASecondSignalEndsWhatNobodyReads(t *testing.T) {
 			}
 		}
 		again.Stop()
+	}
+}
+
+// A terminal that closes may tell so twice, and a parent passes on what its group was told too: that is one wish, behind which
+// the transaction is rolled back all the same.
+func TestASignalThatIsToldTwiceIsOne(t *testing.T) {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		srv := serve(t, testserver.Options{})
+		srv.Faults().Set(testserver.Fault{On: testserver.OnEnd, Do: testserver.Delay(300 * time.Millisecond)})
+		cmd := process(t, nil, srv.URI(), "-e", "CREATE TABLE t (a BIGINT); BEGIN; INSERT INTO t VALUES (1); SELECT 'now'; SELECT sleep('30s')")
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		lines := bufio.NewScanner(out)
+		for lines.Scan() && !strings.Contains(lines.Text(), "now") {
+			continue
+		}
+		require.NoError(t, cmd.Process.Signal(signal))
+		time.Sleep(50 * time.Millisecond) // the first is taken
+		require.NoError(t, cmd.Process.Signal(signal))
+		_, err = io.Copy(io.Discard, out)
+		require.NoError(t, err)
+		var failed *exec.ExitError
+		require.ErrorAs(t, cmd.Wait(), &failed)
+		require.True(t, failed.Exited(), "%v: %v", signal, failed)
 	}
 }
 
