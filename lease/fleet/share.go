@@ -155,10 +155,7 @@ func (l *Leases) askHolders(within bool) {
 	l.holders.AskWanted(&l.mu, (*lease.Holder).Wanted)
 	now := l.clock()
 	l.mu.Lock()
-	beyond := 0
-	if l.state.isShort(now) {
-		beyond = max(0, l.holders.InUse()-l.state.terms.level)
-	}
+	beyond := l.aboveLevel(now)
 	var above map[*lease.Holder]int
 	if beyond > 0 || within {
 		above = l.holders.Above(beyond)
@@ -166,25 +163,43 @@ func (l *Leases) askHolders(within bool) {
 	if len(above) == 0 {
 		above = l.holders.Excess(beyond)
 	}
-	if beyond == 0 {
-		l.keptConns = 0
-	} else if !l.holders.Asking() {
-		l.keptConns = l.holders.Kept()
-	}
+	l.noteKept(now)
 	l.mu.Unlock()
 	for holder, n := range above {
 		l.callbacks.Go(func() {
 			holder.Ask(n, func(closing int, err error) {
 				l.mu.Lock()
 				l.holders.Answered(holder, closing)
+				if closing >= n {
+					l.noteKept(l.clock())
+				}
 				l.mu.Unlock()
-				l.askHolders(within) // others may have what is lacking
+				if closing < n { // others may have what is lacking
+					l.askHolders(within)
+				}
 				wake(l.wakeup)
 				if err != nil {
 					l.cfg.Logger.Error("a holder failed to give up connections", "budget", l.cfg.Budget, "error", err)
 				}
 			})
 		})
+	}
+}
+
+// aboveLevel is how many connections this process has above its share. mu is held.
+func (l *Leases) aboveLevel(now instant) int {
+	if !l.state.isShort(now) {
+		return 0
+	}
+	return max(0, l.holders.InUse()-l.state.terms.level)
+}
+
+// noteKept takes note of what holders need, once all have answered. mu is held.
+func (l *Leases) noteKept(now instant) {
+	if l.aboveLevel(now) == 0 {
+		l.keptConns = 0
+	} else if !l.holders.Asking() {
+		l.keptConns = l.holders.Kept()
 	}
 }
 
