@@ -14,10 +14,12 @@ import (
 // conn is a driver.Conn over one session. database/sql sees to it that it
 // is used by one goroutine at a time.
 type conn struct {
-	handle     *flightpool.SessionHandle
-	baseCtx    context.Context     //nolint:containedctx // the values of Connect's, for calls that have none
-	unended    driverapi.UnendedTx // of a transaction that is over for database/sql
-	tx         *tx                 // the open one, or nil
+	pool       *flightpool.FlightSQLPool
+	unused     *unused
+	handle     *flightpool.SessionHandle // nil until the first call: see use
+	baseCtx    context.Context           //nolint:containedctx // the values of Connect's, for calls that have none
+	unended    driverapi.UnendedTx       // of a transaction that is over for database/sql
+	tx         *tx                       // the open one, or nil
 	openRows   int
 	rolledBack <-chan struct{} // closed once a rollback is over that nobody waits for; nil: none
 	afterClose func()          // runs once the connection is closed, or nil
@@ -42,6 +44,9 @@ var (
 // beginCall is the first step of a call: it ends on the server what is over here.
 func (c *conn) beginCall(ctx context.Context, op string) error {
 	c.lastCtx = ctx
+	if err := c.use(ctx, op); err != nil {
+		return err
+	}
 	if err := c.awaitRollback(ctx, op); err != nil {
 		return c.toDriverError(err)
 	}
@@ -78,6 +83,9 @@ func (e badConnError) Unwrap() []error { return []error{driver.ErrBadConn, e.err
 // Ping is part of driver.Pinger: a round trip to the server.
 func (c *conn) Ping(ctx context.Context) error {
 	c.lastCtx = ctx
+	if err := c.use(ctx, "Ping"); err != nil {
+		return err
+	}
 	if err := c.awaitRollback(ctx, "Ping"); err != nil {
 		return c.toDriverError(err)
 	}
@@ -92,8 +100,21 @@ func (*conn) IsValid() bool { return false }
 // Close is part of driver.Conn: it gives the session back to the pool, which
 // discards what cannot be used again.
 //
-// INVARIANT: nobody waits for that past the end of the context of the last call.
+// INVARIANT: nobody waits for that past the end of the context of the last call, and
+// where there was no call nobody waits.
 func (c *conn) Close() error {
+	c.unused.giveBack()
+	if c.handle != nil {
+		c.closeHandle()
+	}
+	if c.afterClose != nil {
+		c.afterClose()
+	}
+	return nil
+}
+
+// closeHandle gives the session of a call back.
+func (c *conn) closeHandle() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -104,10 +125,6 @@ func (c *conn) Close() error {
 	case <-done:
 	case <-c.lastCtx.Done():
 	}
-	if c.afterClose != nil {
-		c.afterClose()
-	}
-	return nil
 }
 
 // QueryContext is part of driver.QueryerContext.

@@ -13,7 +13,9 @@
 //
 // Each use of the DB takes a session of the pool and gives it back at its end.
 // Limits, waiting and idle connections are the pool's: database/sql keeps none,
-// whatever SetMaxIdleConns says, and SetMaxOpenConns only adds a second limit.
+// whatever SetMaxIdleConns says, and SetMaxOpenConns only adds a second limit. A
+// *sql.Conn that no call has used, or one that database/sql has opened for somebody
+// who has left, gives its session back after a second; its first call takes another.
 // db.Stats shows the sessions that the DB has borrowed; Pool(db).Stats() shows the
 // pool.
 //

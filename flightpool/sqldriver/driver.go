@@ -99,7 +99,7 @@ func connect(ctx context.Context, p *flightpool.FlightSQLPool) (driver.Conn, err
 	if err != nil {
 		return nil, badconn.Hide(err)
 	}
-	return &conn{handle: s, baseCtx: context.WithoutCancel(ctx), lastCtx: ctx}, nil
+	return &conn{pool: p, unused: newUnused(s), baseCtx: context.WithoutCancel(ctx), lastCtx: ctx}, nil
 }
 
 type routeKey struct{}

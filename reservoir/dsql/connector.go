@@ -19,7 +19,9 @@ var _ driver.Connector = (*Connector)(nil)
 
 // NewConnector makes a Cluster of its own and a connector of all of it, for
 // sql.OpenDB. It does not wait for connections. Closing the connector, or the
-// sql.DB, closes the cluster, within CloseTimeout.
+// sql.DB, closes the cluster, within CloseTimeout. Where you set SetMaxOpenConns on the
+// sql.DB, set SetMaxIdleConns(-1) too, as OpenDB does: database/sql would keep a connection
+// that it has opened for somebody who has left, and not ask whether it is valid.
 func NewConnector(ctx context.Context, cfg Config) (*Connector, error) {
 	p, err := NewPool(ctx, cfg)
 	if err != nil {
