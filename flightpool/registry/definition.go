@@ -30,7 +30,8 @@ type ServerDefinition struct {
 	Kind string
 	// Target is where the server is, as the kind writes it: the URL of a Flight
 	// SQL server, the DSN of a database/sql driver. Default: made from the
-	// options host, port, dbname and those that the kind knows.
+	// options host, port, dbname and those that the kind knows. Options in a URL that would
+	// not hold beside the fields here are refused.
 	Target string
 	// Options are the kind's own: host, port, dbname, driver, and whatever the
 	// driver takes.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/option"
 )
 
 // Options are those that a kind takes beside a definition's own: by name, what says
@@ -73,10 +74,11 @@ func checkBool(value string) error {
 var flightOptions = Options{"host": nil, "port": checkPort, "tls": checkBool, "token": nil}
 
 // ValidateFlight is the Validate of kinds whose Flight uses FlightTarget: the
-// options are host, port, tls and token, nothing may contradict the target or a token,
-// and flightpool.New has to take what comes of it.
+// options are host, port, tls and token, nothing may contradict the target or a token, the
+// target has no option that the definition decides, and flightpool.New has to take what
+// comes of it.
 func ValidateFlight(r ConnectParams) error {
-	faults := []error{flightOptions.Validate(r), checkNotInTarget(r, "host", "port", "tls")}
+	faults := []error{flightOptions.Validate(r), checkNotInTarget(r, "host", "port", "tls"), checkHeldOfTarget(r.Target)}
 	switch token := r.Options["token"] != ""; {
 	case token && r.Password != "":
 		faults = append(faults, errors.New("token: there is a password too: leave out one of them"))
@@ -89,6 +91,19 @@ func ValidateFlight(r ConnectParams) error {
 		return err
 	}
 	return checkFlightTarget(r)
+}
+
+// checkHeldOfTarget refuses options of a target that would not hold: reservoirConfig sets
+// what they mean from the definition, whether it says so or not.
+func checkHeldOfTarget(target string) error {
+	_, given, _ := flightpool.ParseTarget(target) // checkFlightTarget tells what is wrong with it
+	fault, faults := option.Collect("target: ")
+	fault(given.OnExhausted != flightpool.Wait, "on_exhausted would not hold: it is set by the option exhaustion_policy")
+	fault(given.MaxWaiters != 0, "max_waiters would not hold: it is set by the option max_waiters")
+	fault(given.HealthCheck.ValidateOnAcquire, "validate_on_acquire would not hold: it is set by the option validate_on_acquire")
+	fault(given.LifetimeJitter != 0, "lifetime_jitter would not hold: there is no option for it")
+	fault(given.GuardWindow != 0, "guard_window would not hold: there is no option for it")
+	return errjoin.Join(*faults...)
 }
 
 // checkFlightTarget makes a pool, which does not connect, to see whether it can be
