@@ -19,8 +19,9 @@ import (
 // dsnConnector is a connector that makes its pool when it is first needed.
 type dsnConnector struct {
 	// newPool is a function, so that no verb of fmt shows the secrets of the name.
-	newPool      func(context.Context) (*flightpool.FlightSQLPool, error)
-	closeTimeout time.Duration
+	newPool        func(context.Context) (*flightpool.FlightSQLPool, error)
+	acquireTimeout time.Duration // as in Config
+	closeTimeout   time.Duration
 
 	mu struct {
 		sync.Mutex
@@ -30,7 +31,11 @@ type dsnConnector struct {
 	}
 }
 
-const usualCloseTimeout = 5 * time.Second
+// The defaults of Config.
+const (
+	usualAcquireTimeout = 30 * time.Second
+	usualCloseTimeout   = 5 * time.Second
+)
 
 // openAttempt is one attempt to make the pool. It serves whoever has come while it
 // was under way, with its error too: none of them makes another attempt. One who
@@ -44,10 +49,13 @@ type openAttempt struct {
 
 var _ io.Closer = (*dsnConnector)(nil)
 
-func newDSNConnector(name string, closeTimeout time.Duration) *dsnConnector {
-	return &dsnConnector{closeTimeout: closeTimeout, newPool: func(ctx context.Context) (*flightpool.FlightSQLPool, error) {
+// newDSNConnector is a connector to name, of which cfg was read.
+func newDSNConnector(name string, cfg flightpool.Config) *dsnConnector {
+	c := &dsnConnector{acquireTimeout: cfg.AcquireTimeout, closeTimeout: cfg.CloseTimeout}
+	c.newPool = func(ctx context.Context) (*flightpool.FlightSQLPool, error) {
 		return flightpool.New(ctx, name, flightpool.Config{})
-	}}
+	}
+	return c
 }
 
 // Connect is part of driver.Connector.
@@ -62,7 +70,8 @@ func (c *dsnConnector) Connect(ctx context.Context) (driver.Conn, error) {
 // Driver is part of driver.Connector.
 func (c *dsnConnector) Driver() driver.Driver { return poolDriver{getPool: c.openedPool} }
 
-// getOrOpen is the pool, which is made unless it is.
+// getOrOpen is the pool, which is made unless it is. Who waits for that does so until ctx
+// or AcquireTimeout ends, as for a connection of a pool that is there.
 func (c *dsnConnector) getOrOpen(ctx context.Context) (*flightpool.FlightSQLPool, error) {
 	if ctx.Err() != nil {
 		return nil, stillOpeningError(ctx)
@@ -71,11 +80,16 @@ func (c *dsnConnector) getOrOpen(ctx context.Context) (*flightpool.FlightSQLPool
 	if p != nil || err != nil {
 		return p, err
 	}
+	longest := cmp.Or(c.acquireTimeout, usualAcquireTimeout)
+	bound := newBound(longest)
+	defer bound.Stop()
 	select {
 	case <-m.done:
 		return m.pool, m.err
 	case <-ctx.Done():
 		return nil, stillOpeningError(ctx)
+	case <-bound.C:
+		return nil, openingTooLongError(longest)
 	}
 }
 
@@ -96,7 +110,8 @@ func (c *dsnConnector) poolOrAttempt() (*flightpool.FlightSQLPool, *openAttempt,
 	return nil, c.mu.attempt, nil
 }
 
-// runAttempt makes an attempt, which takes no longer than the target's dial_timeout.
+// runAttempt makes an attempt, which ends with its first open or, with open_retry=always, with the first
+// that succeeds.
 func (c *dsnConnector) runAttempt(ctx context.Context, m *openAttempt) {
 	defer close(m.done)
 	defer m.stop()

@@ -34,7 +34,7 @@ func (Driver) OpenConnector(name string) (driver.Connector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newDSNConnector(name, cfg.CloseTimeout), nil
+	return newDSNConnector(name, cfg), nil
 }
 
 // Open is part of driver.Driver: a connection with a pool of its own, for those
