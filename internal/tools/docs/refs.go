@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -17,6 +18,8 @@ var (
 	inlines  = regexp.MustCompile("`([^`]+)`")
 	makes    = regexp.MustCompile(`^(?:[A-Z_]+=\S+ )*make ([a-z][^\n#;&]*)`)
 	goRuns   = regexp.MustCompile(`(?:\bcd (\S+) && )?\bgo (test|run)((?: [^\s&;#)>|]+)+)`)
+	builds   = regexp.MustCompile(`\bgo build -C (\S+) -o (\S+)`)
+	started  = regexp.MustCompile(`(?m)^(?:    |\$ )?((?:\./|bin/)\S+)`)
 	works    = regexp.MustCompile(`(?:^| )-work ([a-z0-9_/]+)`)
 	patterns = regexp.MustCompile(`-(?:run|bench) ('[^']+'|[A-Z]\w*)`)
 	declared = regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz|Example)\w+)`)
@@ -99,6 +102,7 @@ func (r *references) faults(page, text string) (faults []string) {
 			}
 		}
 	}
+	r.checkBuilds(text, fault)
 	for _, v := range variable.FindAllString(prose, -1) {
 		if !r.words[v] {
 			fault("%s is nowhere in the code", v)
@@ -110,6 +114,29 @@ func (r *references) faults(page, text string) (faults []string) {
 		}
 	}
 	return faults
+}
+
+// checkBuilds finds programs that are built elsewhere than the page has them, and ones that it runs and builds nowhere.
+func (r *references) checkBuilds(text string, fault func(string, ...any)) {
+	built := set{}
+	for _, b := range builds.FindAllStringSubmatch(text, -1) {
+		dir, program := b[1], path.Join(b[1], b[2]) // go build goes to the folder first
+		if strings.HasSuffix(b[2], "/") {
+			program = path.Join(program, path.Base(dir))
+		}
+		built[program] = true
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(r.files)), func(name string) bool { return path.Dir(name) == dir }) {
+			fault("%s is no package", dir)
+		}
+		if !strings.Contains(strings.ReplaceAll(text, b[0], ""), program) {
+			fault("%s is built, and nothing names it", program)
+		}
+	}
+	for _, c := range started.FindAllStringSubmatch(text, -1) {
+		if !built[path.Clean(c[1])] {
+			fault("nothing builds %s", c[1])
+		}
+	}
 }
 
 // checkMake finds targets and variables that the Makefile does not have.

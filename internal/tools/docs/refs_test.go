@@ -72,6 +72,10 @@ func TestWhatIsNotThereIsFound(t *testing.T) {
 		"`Config.Size`, `Config.Deep`, `lease.Close`, `other.Name`":    "",
 		"`Config.Width`":                                               "Config.Width is no name",
 		"`x, lease.Old`":                                               "lease.Old is no name",
+		"    go build -C a -o ../bin/ .\n    bin/a URL\n":              "",
+		"    go build -C a -o ../bin/ .\n    ./a URL\n":                "nothing builds ./a",
+		"    go build -C a -o a .\n    ./a URL\n":                      "a/a is built, and nothing names it",
+		"`go build -C cmd/a -o ../../bin/ .`, `bin/a`":                 "cmd/a is no package",
 		"```go\nlease.Old()\n```":                                      "",
 	} {
 		faults := strings.Join(r.faults("docs/a.md", text), "\n")
