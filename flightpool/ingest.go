@@ -17,7 +17,10 @@ import (
 // A field goes to the column that its tag `arrow:"name"` (or `db:"name"`) names, or else to that of its
 // name in small letters with underscores: FlightNo to flight_no. `arrow:"-"` leaves it
 // out, and the fields of an embedded struct count as those of T. Values go as those of
-// QueryOptions.Args; a column has one type, that of its first value which is not NULL. A
+// QueryOptions.Args; a column has one type, that of its first value which is not NULL in
+// the first batch. Where that has none it is the field's, as of a pointer or a
+// sql.NullInt64, and text where the field tells none: an any, or a type of others' with a
+// Value method. A later value of another type cannot be sent. A
 // time.Time is an instant in UTC, in microseconds, whatever the column: servers refuse it
 // for dates and times of day, as DuckDB does, or convert it, GizmoSQL for a column without a zone
 // to the clock of the session's TimeZone. Texts they read. A time.Duration is refused for GizmoSQL, which

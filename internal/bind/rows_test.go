@@ -87,6 +87,27 @@ func TestStructsAreRows(t *testing.T) {
 	require.Equal(t, []string{"tail_no utf8", "seats int64"}, types)
 }
 
+// What IngestRows says of the type of a column that has no value in the first batch.
+func TestAColumnWithoutAValueInTheFirstBatchHasTheTypeOfItsField(t *testing.T) {
+	type row struct {
+		Text  string
+		Known *int64
+		Null  sql.NullInt64
+		Loose any
+	}
+	seven := int64(7)
+	first := row{Text: strings.Repeat("x", batchBytes)}
+	rows, types, err := rowsOf(t, first, row{"y", &seven, sql.NullInt64{Int64: 7, Valid: true}, "7"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"text utf8", "known int64", "null int64", "loose utf8"}, types)
+	require.Equal(t, map[string]any{"text": "y", "known": seven, "null": seven, "loose": "7"}, rows[1])
+	_, _, err = rowsOf(t, first, row{Loose: 7})
+	require.ErrorContains(t, err, "row 1: field Loose: is int64, the rows before are utf8")
+	_, types, err = rowsOf(t, row{}, row{Loose: 7}) // in one batch
+	require.NoError(t, err)
+	require.Equal(t, "loose int64", types[3])
+}
+
 func TestARowThatCannotBeSentIsNamed(t *testing.T) {
 	type loose struct{ Value any }
 	many := make([]loose, 200_000) // more than one batch
