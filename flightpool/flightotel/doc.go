@@ -40,7 +40,7 @@
 //	                                                     surplus, unhealthy, shutdown, lost
 //	flightpool.connection.leaks            {connection}  lent for longer than LeakAfter
 //	flightpool.cancels                     {cancel}      by flightpool.cancel.outcome: confirmed, unconfirmed
-//	flightpool.retries                     {call}        calls repeated on another connection
+//	flightpool.retries                     {call}        calls repeated on another connection, and transactions that InTx has run again
 //	flightpool.unhealthy                   1             1 while the server is taken to be unreachable
 //
 // RegisterBudget reports the budgets of a fleet, by flightpool.budget; what concerns the whole

@@ -34,7 +34,7 @@
 //	flightpool_check_failures_total       health checks that failed
 //	flightpool_calls_total                stateless calls of the pool
 //	flightpool_call_failures_total        of these, calls that failed
-//	flightpool_retries_total              of these, repetitions
+//	flightpool_retries_total              calls repeated on another connection, and transactions that InTx has run again
 //	flightpool_sessions_total             sessions and transactions begun, batches of the pool
 //	flightpool_cancels_total{outcome}     confirmed, unconfirmed: the latter cost their connection
 //	flightpool_resets_total               sessions cleaned on return

@@ -21,8 +21,8 @@ func init() { sql.Register(Name, Driver{}) }
 //	grpc+tls://warehouse:31337?max_size=8
 //	flightsql://user:password@warehouse:31337
 //
-// sql.Open checks the name and makes no connection. The pool is made with the
-// first, and closed by the Close of the DB.
+// sql.Open reads the name and makes no connection. The pool is made with the first, which
+// also tells of options that do not go together, and closed by the Close of the DB.
 type Driver struct{}
 
 var _ driver.DriverContext = Driver{}
