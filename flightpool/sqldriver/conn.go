@@ -15,7 +15,7 @@ import (
 // is used by one goroutine at a time.
 type conn struct {
 	pool       *flightpool.FlightSQLPool
-	unused     *unused
+	unused     unused
 	handle     *flightpool.SessionHandle // nil until the first call: see use
 	baseCtx    context.Context           //nolint:containedctx // the values of Connect's, for calls that have none
 	unended    driverapi.UnendedTx       // of a transaction that is over for database/sql

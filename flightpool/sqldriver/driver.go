@@ -99,7 +99,9 @@ func connect(ctx context.Context, p *flightpool.FlightSQLPool) (driver.Conn, err
 	if err != nil {
 		return nil, badconn.Hide(err)
 	}
-	return &conn{pool: p, unused: newUnused(s), baseCtx: context.WithoutCancel(ctx), lastCtx: ctx}, nil
+	c := &conn{pool: p, baseCtx: context.WithoutCancel(ctx), lastCtx: ctx}
+	c.unused.hold(s)
+	return c, nil
 }
 
 type routeKey struct{}

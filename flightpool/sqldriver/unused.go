@@ -16,18 +16,16 @@ const unusedFor = time.Second
 
 // unused is the session of a connection that no call has used yet.
 type unused struct {
-	timer *time.Timer
-
 	mu      sync.Mutex
+	timer   *time.Timer
 	session *flightpool.SessionHandle // nil once it is given back, or a call's
 }
 
-func newUnused(s *flightpool.SessionHandle) *unused {
-	u := &unused{session: s}
+// hold takes s, for unusedFor.
+func (u *unused) hold(s *flightpool.SessionHandle) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.timer = time.AfterFunc(unusedFor, u.giveBack)
-	return u
+	u.session, u.timer = s, time.AfterFunc(unusedFor, u.giveBack)
 }
 
 // take is the session, or nil if it is given back.
