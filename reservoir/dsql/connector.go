@@ -44,7 +44,7 @@ func OpenDB(ctx context.Context, cfg Config) (*sql.DB, error) {
 
 func (c *Connector) db() *sql.DB {
 	db := sql.OpenDB(c)
-	db.SetMaxIdleConns(-1) // IsValid says the same; this spares the attempt
+	db.SetMaxIdleConns(-1) // IsValid says the same, but is not asked of what was opened for somebody who has left
 	return db
 }
 
