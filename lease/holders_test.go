@@ -182,6 +182,9 @@ func TestWhatNobodyWantsIsNotAskedFor(t *testing.T) {
 				time.Sleep(5*time.Minute + 300*time.Millisecond)
 				asked, _ := rich.read()
 				assert.Zero(t, asked)
+				reads := poors.Stats().Traffic.Reads
+				time.Sleep(5 * time.Minute)
+				assert.LessOrEqual(t, poors.Stats().Traffic.Reads-reads, uint64(100), "no more than a fleet that lacks nothing")
 				assert.Zero(t, poors.Stats().Share, "the fleet is not short")
 				wanted.Store(1)
 				time.Sleep(s.soon)

@@ -16,7 +16,8 @@ const (
 )
 
 // nextStep decides on the next step. Without one it tells how long nothing is to be
-// done, and why callers wait if some do. In this order: connections that no lease
+// done, and why callers wait if some do who are wanted: what is free is taken for the others,
+// too, and not looked for. In this order: connections that no lease
 // covers are added to an entry first, so that the store's sum is honest. Then what is
 // wanted is cut to the level, if the fleet is short, and to the Fallback's share while
 // others may have connections by theirs. Then leases are taken, or given back.
@@ -42,7 +43,7 @@ func (l *Leases) nextStep(now instant) (*step, time.Duration, waitReason) {
 	if share, _ := l.fallbackShare(); hold > 0 {
 		wanted = min(wanted, max(held, share))
 	}
-	lacking := notBlocked
+	isWanted, lacking := l.holders.Wanted() > 0, notBlocked
 	if usable := held - st.overLimit(); wanted > usable {
 		if s := l.takeStep(wanted-usable, short || hold > 0); s != nil {
 			return s, 0, notBlocked
@@ -50,8 +51,11 @@ func (l *Leases) nextStep(now instant) (*step, time.Duration, waitReason) {
 		wanted, lacking = max(usable, inUse), noRoom
 	}
 	s, wait := l.surplusStep(now, held, wanted, short)
-	if s == nil && lacking == notBlocked && waiting > 0 && held <= inUse {
+	if s == nil && lacking == notBlocked && held <= inUse {
 		lacking = atLevel
+	}
+	if !isWanted {
+		lacking = notBlocked
 	}
 	if hold > 0 {
 		wait = min(wait, hold)

@@ -22,7 +22,7 @@ type Shared[K comparable] struct {
 type part struct {
 	inUse   int
 	callers Queue
-	surplus int // of callers, those whom it did not want any more when it was last asked
+	surplus int // of callers, those whom it did not want any more when it was last asked: they go first
 
 	asking  bool // it was asked, and has not Answered
 	asked   int  // what for
@@ -68,6 +68,7 @@ func (s *Shared[K]) Leave(of K, t *Ticket) bool {
 		return false
 	}
 	s.waiting--
+	p.surplus = max(0, p.surplus-1)
 	s.tidy(of, p)
 	return true
 }
@@ -87,6 +88,7 @@ func (s *Shared[K]) Next() *Ticket {
 	s.waiting--
 	s.inUse++
 	next.inUse++
+	next.surplus = max(0, next.surplus-1)
 	return next.callers.Next()
 }
 

@@ -2,6 +2,7 @@ package fifo
 
 import (
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -425,4 +426,23 @@ func TestAHolderThatHasNotAnsweredIsTakenToNeedAll(t *testing.T) {
 	s.Next()
 	s.NewRound()
 	require.Equal(t, map[int]int{1: 1}, s.Above(0), "two for each of the others")
+}
+
+// Whoever comes is wanted, also where some are not.
+func TestACallerWhoComesIsWanted(t *testing.T) {
+	var s Shared[int]
+	var mu sync.Mutex
+	s.Take(0)
+	var callers []*Ticket
+	for range 3 {
+		callers = append(callers, s.Join(1))
+	}
+	s.AskWanted(&mu, func(int, int) int { return 0 })
+	require.Zero(t, s.Wanted())
+	s.Release(0)
+	require.Same(t, callers[0], s.Next())
+	require.True(t, s.Leave(1, callers[1]))
+	require.Zero(t, s.Wanted())
+	s.Join(1)
+	require.Equal(t, 1, s.Wanted())
 }
