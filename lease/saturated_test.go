@@ -147,3 +147,41 @@ func TestAPoolWhoseOpensFailTakesNothingOfABusyOne(t *testing.T) {
 		require.NoError(t, l.Close(t.Context()))
 	})
 }
+
+// One for which somebody waits has its share, once its server is there.
+func TestAPoolWhoseServerComesLaterGetsReadyBesideABusyOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 4
+		l := lease.NewLeases("b", limit)
+		ctx, end := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		busy := newSaturated(ctx, t, l, limit, 2*limit, time.Second, &running)
+		time.Sleep(10 * time.Second)
+		var late *reservoir.Reservoir[int]
+		set, began := make(chan struct{}), time.Now()
+		admit := lease.Admit(l, nil)
+		self := lease.NewHolder(func(n int) int { <-set; return late.GiveUp(n) }).Wanting(func() int { <-set; return late.WantedPermissions() })
+		var err error
+		late, err = reservoir.New(reservoir.Config[int]{
+			MinIdle: 1, MaxSize: limit,
+			Admit: func(ctx context.Context) (func(), error) { return admit(lease.WithHolder(ctx, self)) },
+			Open: func(context.Context) (int, error) {
+				if time.Since(began) < 3*time.Second {
+					return 0, errors.New("the server is not there yet")
+				}
+				return 0, nil
+			},
+			Close: func(int) error { return nil },
+		})
+		close(set)
+		require.NoError(t, err)
+		bounded, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		require.NoError(t, late.WaitReady(bounded, 2))
+		end()
+		running.Wait()
+		require.NoError(t, late.Close(t.Context()))
+		require.NoError(t, busy.Close(t.Context()))
+		require.NoError(t, l.Close(t.Context()))
+	})
+}

@@ -204,3 +204,42 @@ func TestPermissionsForOpensThatFailAreWantedByCallersAlone(t *testing.T) {
 		shut(t, r)
 	})
 }
+
+// One who waits until the pool is ready waits over opens that fail, and who has left before its connection came would never be served.
+func TestPermissionsForOpensThatFailAreWantedByAllWhoWait(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.refuse = errRefused
+		allow := make(chan struct{}, 1)
+		r := f.pool(t, func(c *config) {
+			c.MinIdle, c.MaxSize = 1, 4
+			c.Admit = func(ctx context.Context) (func(), error) {
+				select {
+				case <-allow:
+					return f.admit(ctx)
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+		})
+		allow <- struct{}{}
+		time.Sleep(time.Minute)
+		require.Zero(t, r.WantedPermissions())
+		for _, wait := range []func(context.Context) error{
+			func(ctx context.Context) error { return r.WaitReady(ctx, 3) },
+			func(ctx context.Context) error { _, err := r.Acquire(ctx); return err },
+		} {
+			ctx, leave := context.WithCancel(t.Context())
+			left := make(chan error, 1)
+			go func() { left <- wait(ctx) }()
+			synctest.Wait()
+			require.Equal(t, 1, r.WantedPermissions(), "one open at a time while they fail")
+			leave()
+			require.Error(t, <-left)
+		}
+		require.Equal(t, 1, r.WantedPermissions(), "of a caller who has left")
+		allow <- struct{}{}
+		time.Sleep(time.Minute)
+		require.Zero(t, r.WantedPermissions(), "it has had its open")
+		shut(t, r)
+	})
+}

@@ -80,8 +80,11 @@ func (r *Reservoir[C]) guardWindow() time.Duration {
 // wantedOpens is how many opens should be under way, those in Admit included. Where nothing is
 // idle, one is in place of those whose callers have left: permissions may take longer than
 // callers wait, and else none of them would ever be served. The caller holds mu.
-func (r *Reservoir[C]) wantedOpens() int {
-	wanted := r.openCounts().wantedOpens()
+func (r *Reservoir[C]) wantedOpens() int { return r.wantedOf(r.openCounts()) }
+
+// wantedOf is wantedOpens of c. The caller holds mu.
+func (r *Reservoir[C]) wantedOf(c counts) int {
+	wanted := c.wantedOpens()
 	if r.mu.abandoned && r.mu.idle.n == 0 {
 		wanted = max(wanted, 1)
 	}
@@ -90,14 +93,15 @@ func (r *Reservoir[C]) wantedOpens() int {
 
 // WantedPermissions is how many calls of Admit under way are for connections that are still
 // wanted, as far as is known now: others may give up connections for them. The permissions of
-// the rest would be given back, or, while opens fail, are for connections for which nobody waits.
+// the rest would be given back, or, while opens fail, are for MinIdle and successors, for which nobody waits.
 func (r *Reservoir[C]) WantedPermissions() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	wanted := r.wantedOpens()
-	if r.mu.failures > 0 {
-		wanted = min(wanted, r.openCounts().uncheckedWaiters())
+	c := r.openCounts()
+	if c.opensFailing {
+		c.minIdle, c.stale, c.superseded = 0, 0, 0
 	}
+	wanted := r.wantedOf(c)
 	admitted := r.mu.count[opening] - r.mu.unadmitted
 	return max(0, min(r.mu.unadmitted, wanted-admitted))
 }
