@@ -143,19 +143,22 @@ func TestRowsThatAreNotStoredLeaveWhatThereWas(t *testing.T) {
 func TestATableThatIsMadeMeanwhileIsLoaded(t *testing.T) {
 	n := arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int64}
 	undone, done := []string{"autocommit false", "race", "rollback", "autocommit true"}, []string{"autocommit false", "load", "commit", "autocommit true"}
+	const pg = "ADBC PostgreSQL Driver"
 	for name, c := range map[string]struct {
-		races int
-		mode  backend.IngestMode
-		want  []string
-		fails bool
+		driver string
+		races  int
+		mode   backend.IngestMode
+		want   []string
+		fails  bool
 	}{
-		"once":         {1, backend.IngestCreateAppend, append(undone[:4:4], done...), false},
-		"twice":        {2, backend.IngestCreateAppend, append(undone[:4:4], undone...), true},
-		"to be made":   {1, backend.IngestCreate, undone, true},
-		"to be filled": {1, backend.IngestAppend, []string{"race"}, true},
+		"once":              {pg, 1, backend.IngestCreateAppend, append(undone[:4:4], done...), false},
+		"twice":             {pg, 2, backend.IngestCreateAppend, append(undone[:4:4], undone...), true},
+		"to be made":        {pg, 1, backend.IngestCreate, undone, true},
+		"to be filled":      {pg, 1, backend.IngestAppend, []string{"race"}, true},
+		"by another driver": {"ADBC Snowflake Driver - Go", 1, backend.IngestCreateAppend, []string{"race"}, true}, // which may be about to read
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &committing{copying: copying{name: "ADBC PostgreSQL Driver"}, races: c.races}
+			d := &committing{copying: copying{name: c.driver}, races: c.races}
 			conn, err := OpenGeneric(t.Context(), d, GenericConfig{})
 			require.NoError(t, err)
 			_, err = conn.Ingest(t.Context(), rowOf(t, n), backend.IngestOptions{Table: "t", Mode: c.mode}, backend.Call{})

@@ -17,6 +17,9 @@ func (c *GenericConn) load(ctx context.Context, contained *containedRows, opts b
 		return c.loadByWayOfTemp(ctx, contained, opts, call)
 	}
 	n, err := c.loadFitted(ctx, contained, opts, call)
+	if !c.isPostgreSQL() { // whose driver reads no rows any more: goroutines of others' may be about to
+		return n, err
+	}
 	if e, ok := adbcError(err); ok && call.Tx == "" && contained.batch == nil && opts.Mode == backend.IngestCreateAppend && isMadeMeanwhile(e.Code) {
 		return c.loadFitted(ctx, contained, opts, call) // no row was read
 	}
