@@ -240,6 +240,11 @@ func TestPermissionsForOpensThatFailAreWantedByAllWhoWait(t *testing.T) {
 		allow <- struct{}{}
 		time.Sleep(time.Minute)
 		require.Zero(t, r.WantedPermissions(), "it has had its open")
+		time.Sleep(5 * time.Minute)
+		require.Equal(t, 1, r.WantedPermissions(), "MinIdle: no open has been made for as long, and the server may be there")
+		allow <- struct{}{}
+		time.Sleep(time.Minute)
+		require.Zero(t, r.WantedPermissions(), "it is not")
 		shut(t, r)
 	})
 }

@@ -93,18 +93,22 @@ func (r *Reservoir[C]) wantedOf(c counts) int {
 
 // WantedPermissions is how many calls of Admit under way are for connections that are still
 // wanted, as far as is known now: others may give up connections for them. The permissions of
-// the rest would be given back, or, while opens fail, are for MinIdle and successors, for which nobody waits.
+// the rest would be given back, or, while opens fail, are for MinIdle and successors, for which nobody waits. Opens
+// are taken to fail until one succeeds, or none has been made for five minutes.
 func (r *Reservoir[C]) WantedPermissions() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.openCounts()
-	if c.opensFailing {
+	if c.opensFailing && r.clock.read() < addSaturating(r.mu.retryAt, int64(failureLasts)) {
 		c.minIdle, c.stale, c.superseded = 0, 0, 0
 	}
 	wanted := r.wantedOf(c)
 	admitted := r.mu.count[opening] - r.mu.unadmitted
 	return max(0, min(r.mu.unadmitted, wanted-admitted))
 }
+
+// failureLasts is for how long the last open that has failed says that the next would, too.
+const failureLasts = 5 * time.Minute
 
 // stillWanted says whether an open that was decided earlier has a use now, beside those that were
 // admitted before, and counts it if so. Resize may have left no room for it.
