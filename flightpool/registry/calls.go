@@ -49,7 +49,7 @@ var errNotFlight = fmt.Errorf("%w: borrow a connection with Acquire", ErrWrongKi
 func countedFlightCall[T any](ctx context.Context, r *Registry, server, user string, call func(p *flightpool.FlightSQLPool) (T, error)) (T, error) {
 	return flightCall(ctx, r, server, user, call, func(u *userPool, g *currentVersion, took time.Duration, err error) {
 		if !neverSent(err) {
-			u.recordStatement(!g.connKey.DisableQueryStats, took, err)
+			u.recordStatement(g.witness, !g.connKey.DisableQueryStats, took, err)
 		}
 	})
 }

@@ -91,7 +91,9 @@ type ServerDefinition struct {
 	DisableStatistics bool // no wait times
 	DisableQueryStats bool // no query times
 
-	byLowerCase map[string]string // the local users' names by their lower case; of a resolved one
+	// Of a resolved one.
+	byLowerCase map[string]string // the local users' names by their lower case
+	place       *place            // where it leads: that of the definition before, if that led there too
 }
 
 // UserMapping is who a local user is on a server.

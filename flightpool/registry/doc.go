@@ -35,6 +35,10 @@
 // that double up to the interval of the health check. After RecoveryThreshold probes the opens that have waited go
 // on, MaxConcurrentOpens at a time.
 //
+// All of it is of the place to which the definition leads: its kind, target and options. Behind an Update that
+// leads elsewhere the connections of before, which borrowers may have for long, show nothing
+// any more, and a server that is unhealthy is probed at the new place within 100 ms.
+//
 // # Change
 //
 // Servers and users are looked up in maps that are copied when they change. Update
@@ -91,7 +95,7 @@
 //	server.go, userpool.go      a server's users, and their pools
 //	making.go, drain.go, poolversion.go, sqlversion.go  how a pool is made, and ends; which kinds there are
 //	package internal/fairshare  the bound: who gets a slot, who gives one up
-//	health.go, health_probe.go  whether a server works
+//	health.go, health_probe.go, witness.go  whether a server works
 //	stats.go, stats_sum.go, traffic.go, arrow.go   what all of it is and has done
 //	trace.go                    what tracers are told of database/sql
 //	print.go                    what %v shows of it

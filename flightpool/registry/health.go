@@ -212,6 +212,21 @@ func (h *health) applyDefinition(check HealthCheck) {
 	}
 }
 
+// beginAnew takes note that the server leads to another place, of which nothing is known yet. An unhealthy one is
+// probed there soon, whatever the pause has grown to.
+func (h *health) beginAnew() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.successesInRow = 0
+	if down := h.down.Load(); down != nil {
+		h.mu.probePause = min(firstProbePause, h.mu.check.Interval)
+		_ = h.markUnhealthy(down.Reason, time.Now())
+		return
+	}
+	h.mu.faultsInRow = 0
+	h.faultsInRow.Store(0)
+}
+
 // nextProbeAt is when the next probe is, or zero.
 func (h *health) nextProbeAt() time.Time {
 	h.mu.Lock()

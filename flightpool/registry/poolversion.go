@@ -152,12 +152,12 @@ func (g flightVersion) Close(ctx context.Context) error { return g.pool.Close(ct
 func (g flightVersion) WaitReady(ctx context.Context, n int) error { return g.pool.WaitReady(ctx, n) }
 
 // buildVersion makes a user's pool. It connects to nothing: reconfigure starts that.
-// MinIdle is zero until then. The hooks of the pool are those of all its versions.
-func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition, f connKey) (poolVersion, error) {
+// MinIdle is zero until then. What its hooks count is the pool's.
+func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition, f connKey, w witness) (poolVersion, error) {
 	params := d.connectParams(f)
 	params.CountBytes = u.traffic.countConn
 	if k.Flight != nil {
-		return u.buildFlight(ctx, k, d, params)
+		return u.buildFlight(ctx, k, d, params, w)
 	}
 	tracing, err := u.newSQLTracing(params)
 	if err != nil {
@@ -173,7 +173,7 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 	}
 	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKinds[f.Check], KeepState: f.KeepSession, Stopped: u.recordStop}
 	counts := !d.DisableQueryStats
-	cfg.Observe = func(took time.Duration, err error) { u.recordStatement(counts, took, err) }
+	cfg.Observe = func(took time.Duration, err error) { u.recordStatement(w, counts, took, err) }
 	target, err := sqlconn.New(u.server.registry.wrapper, cfg)
 	if err != nil {
 		return nil, err
@@ -182,10 +182,10 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 	l.applyDefinition(d)
 	r := reservoirConfig[*sqlconn.Conn](d)
 	r.MinIdle = 0
-	r.Open, r.Close, r.Check, r.Reset, r.Admit = l.open, target.Close, l.bounded(target.Check), l.bounded(u.observeResets(target.Reset)), u.member.Admit
+	r.Open, r.Close, r.Check, r.Reset, r.Admit = l.open, target.Close, l.bounded(target.Check), l.bounded(u.observeResets(w, target.Reset)), u.member.Admit
 	r.OpenTimeout, r.CheckTimeout, r.CheckOnRelease = -1, -1, d.ValidateOnRelease // sqlTimeouts has the bounds
 	r.ExpiresAt = (*sqlconn.Conn).ExpiresAt
-	r.Hooks = u.hooks()
+	r.Hooks = u.hooks(w)
 	r.Hooks.Leaked = u.logLeak
 	conns, err := reservoir.New(r)
 	if err != nil {
@@ -221,9 +221,9 @@ func flightConfig(d *ServerDefinition) flightpool.Config {
 	return cfg
 }
 
-func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition, params ConnectParams) (poolVersion, error) {
+func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition, params ConnectParams, w witness) (poolVersion, error) {
 	cfg := flightConfig(d)
-	cfg.Leases, cfg.Hooks = slotLeases{u.member}, flightpool.Hooks{Connections: u.hooks(), Cancelled: u.recordCancel}
+	cfg.Leases, cfg.Hooks = slotLeases{u.member}, flightpool.Hooks{Connections: u.hooks(w), Cancelled: u.recordCancel}
 	cfg.Traffic = &u.traffic.flight
 	if log := u.server.registry.cfg.Logger; log != nil {
 		cfg.Logger = log.With("server", u.server.name, "user", u.name)
@@ -254,13 +254,13 @@ func (slotLeases) Close(context.Context) error { return nil }
 
 // observeResets reports successful resets to health, and logs the first failure of a
 // pool: each failure costs a connection.
-func (u *userPool) observeResets(reset func(context.Context, *sqlconn.Conn) error) func(context.Context, *sqlconn.Conn) error {
+func (u *userPool) observeResets(w witness, reset func(context.Context, *sqlconn.Conn) error) func(context.Context, *sqlconn.Conn) error {
 	return func(ctx context.Context, c *sqlconn.Conn) error {
 		lost := c.Lost() != nil
 		err := reset(ctx, c)
 		switch {
 		case err == nil:
-			u.server.health.recordAnswer()
+			w.recordAnswer()
 		case !lost && c.Lost() == nil && u.resetFailures.Add(1) == 1:
 			if log := u.server.registry.cfg.Logger; log != nil {
 				log.Warn("registry: a connection is closed because its session cannot be reset", "server", u.server.name, "user", u.name, "error", err)

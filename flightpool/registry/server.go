@@ -48,6 +48,7 @@ type server struct {
 }
 
 func newServer(r *Registry, d *ServerDefinition) *server {
+	d.place = &place{}
 	s := &server{registry: r, name: d.Name, created: time.Now(), allocator: fairshare.New(boundsOf(d)), removed: removedStats{draining: map[*userPool]struct{}{}}}
 	s.settings = r.draining.settingsFor(r.life, d.Name)
 	s.life, s.end = context.WithCancel(s.settings)
@@ -151,6 +152,10 @@ func (s *server) detach(u *userPool, unlessDo bool) {
 // all that can fail first. From the moment when def is stored new pools are made of d;
 // the rest follows user by user, and is not undone.
 func (s *server) update(ctx context.Context, d *ServerDefinition) error {
+	before := s.def.Load()
+	if d.place = before.place; !d.leadsWhere(before) {
+		d.place = &place{}
+	}
 	next, err := s.newVersionsFor(ctx, d)
 	if err != nil {
 		return err
@@ -181,6 +186,9 @@ func (s *server) update(ctx context.Context, d *ServerDefinition) error {
 		s.closeUnused(g)
 	}
 	s.allocator.Dispatch()
+	if d.place != before.place {
+		s.health.beginAnew()
+	}
 	return errjoin.Join(faults...)
 }
 

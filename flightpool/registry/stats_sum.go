@@ -30,7 +30,7 @@ func (u *userPool) counters(st reservoir.Stats) callCounters {
 }
 
 // recordStatement takes note of a statement that was sent, and counts it if it is to be.
-func (u *userPool) recordStatement(counts bool, took time.Duration, err error) {
+func (u *userPool) recordStatement(w witness, counts bool, took time.Duration, err error) {
 	if counts {
 		u.queries.Add(1)
 		u.queryTime.add(took)
@@ -39,7 +39,7 @@ func (u *userPool) recordStatement(counts bool, took time.Duration, err error) {
 		}
 	}
 	if err == nil || !isServerFault(err) && !wasCancelled(err) {
-		u.server.health.recordAnswer()
+		w.recordAnswer()
 	}
 }
 

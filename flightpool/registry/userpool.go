@@ -60,6 +60,7 @@ type userPool struct {
 type currentVersion struct {
 	poolVersion
 	connKey connKey
+	witness witness
 }
 
 // newUserPool makes a user's pool that has no version yet. Neither server nor share
@@ -90,15 +91,15 @@ func (u *userPool) Replace() { u.version.Load().Reset() }
 // Refuse fails those who wait as if they had been refused at once, and counts them so.
 func (u *userPool) Refuse() { u.failWaiters(errNoConnFree) }
 
-// hooks let the registry count and judge what its reservoirs do. They run outside the
+// hooks let the registry count what its reservoirs do, and w judge it. They run outside the
 // reservoir's lock, for all versions of the pool.
-func (u *userPool) hooks() reservoir.Hooks {
+func (u *userPool) hooks(w witness) reservoir.Hooks {
 	s, m := u.server, u.member
 	return reservoir.Hooks{
 		Opened: func(took time.Duration) {
 			u.lifetimeSum.add(-time.Since(u.createdAt))
 			u.created.Add(1)
-			s.health.recordCheck(nil, true)
+			w.recordCheck(nil, true)
 			m.Opened(took)
 		},
 		OpenFailed: func(err error, _ time.Duration) {
@@ -107,7 +108,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 				return // it has shown nothing
 			}
 			u.openFailures.Add(1)
-			s.health.recordCheck(err, true)
+			w.recordCheck(err, true)
 			if !errors.As(err, new(*reservoir.UnusableError)) { // else Opened was told
 				m.NotOpened() // it may have waited at the gate since before the probe asked
 			}
@@ -133,10 +134,10 @@ func (u *userPool) hooks() reservoir.Hooks {
 			}
 		},
 		Released: func(time.Duration) { m.Returned() },
-		Checked:  func(err error, _ time.Duration) { s.health.recordCheck(err, false) },
+		Checked:  func(err error, _ time.Duration) { w.recordCheck(err, false) },
 		Closing: func(why reservoir.Reason, cause error) {
 			if why == reservoir.Discarded { // of those that end while nobody has them, the opens that follow tell more
-				s.health.recordLoss(cause)
+				w.recordLoss(cause)
 			}
 		},
 		Closed: func(reservoir.Reason, error) {
@@ -161,7 +162,8 @@ func (e probeOpenError) Unwrap() error { return e.error }
 // needsNewVersion reports whether the current version was made with other values than
 // d's. Sizes and most times are no part of it: they change in place.
 func (u *userPool) needsNewVersion(d *ServerDefinition) bool {
-	return !reflect.DeepEqual(u.version.Load().connKey, u.connKeyOf(d))
+	g := u.version.Load()
+	return g.witness.place != d.place || !reflect.DeepEqual(g.connKey, u.connKeyOf(d))
 }
 
 // connKeyOf is what d has the pool's connections made with.
@@ -173,11 +175,12 @@ func (u *userPool) connKeyOf(d *ServerDefinition) connKey {
 // newVersionFor makes a version for d.
 func (u *userPool) newVersionFor(ctx context.Context, d *ServerDefinition) (*currentVersion, error) {
 	f := u.connKeyOf(d)
-	g, err := u.buildVersion(ctx, u.server.registry.kinds[d.Kind], d, f)
+	w := witness{u.server, d.place}
+	g, err := u.buildVersion(ctx, u.server.registry.kinds[d.Kind], d, f, w)
 	if err != nil {
 		return nil, err
 	}
-	return &currentVersion{g, f}, nil
+	return &currentVersion{g, f, w}, nil
 }
 
 // applyDefinition makes next the current version, or, where it is nil, changes the
