@@ -32,6 +32,9 @@
 // still be under way hits no other statement: its connection is closed, and one
 // that has arrived is followed by an empty statement before any other.
 //
+// With database/sql the end of the context of BeginTx ends the transaction's statement under way as
+// well, whatever context that has: tx.Exec has none.
+//
 // BEGIN, COMMIT and ROLLBACK are not cancelled: their answers are awaited for
 // CancelGrace. A transaction whose context has ended is rolled back on a context
 // of its own, in the background where its connection goes back to the pool.
@@ -111,7 +114,7 @@
 //	open.go, breaker.go             permission; what a failed open means and how long to pause
 //	cluster.go, budgets.go, listen.go, stats.go  the whole; its budgets, also while the table cannot be reached, and what they ask for
 //	quota.go, view.go, loan.go      who may have how many; borrowing
-//	connector.go, sqlconn.go        database/sql
+//	connector.go, sqlconn.go, sqltx.go  database/sql
 //	pool.go, conn.go, rows.go, tx.go, copy.go   pgx
 //	guard.go, contain.go            functions of the user's that hang or panic; those beneath database/sql
 //	ending.go                       statements and transactions whose context ends

@@ -27,18 +27,6 @@ type SQLConn struct {
 	txCtx            context.Context //nolint:containedctx // of the open transaction
 }
 
-var errEndedTx = errors.New("dsql: the context of the transaction has ended, and it is about to be rolled back")
-
-// checkTx refuses what follows a transaction whose context has ended. database/sql rolls it back on a
-// goroutine of its own, and has told its borrower before that it is over: what is sent until then would be
-// a part of it.
-func (c *SQLConn) checkTx() error {
-	if c.openTx > 0 && c.txCtx.Err() != nil {
-		return errEndedTx
-	}
-	return nil
-}
-
 // inner is pgx's connection by another name, since its own is that of its
 // method.
 type inner = stdlib.Conn
@@ -137,22 +125,14 @@ func (c *SQLConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx
 	}, nil
 }
 
-// sqlTx is a transaction for database/sql, whose calls have no context: they have
-// that of BeginTx, which database/sql has looked at before.
-type sqlTx struct{ commit, rollback func() error }
-
-// Commit commits.
-func (t *sqlTx) Commit() error { return t.commit() }
-
-// Rollback rolls back.
-func (t *sqlTx) Rollback() error { return t.rollback() }
-
 // ExecContext runs a statement. One that may have been sent when the connection
 // was lost fails with ErrLost, so that database/sql does not run it again.
 func (c *SQLConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	if err := c.checkTx(); err != nil {
 		return nil, err
 	}
+	ctx, stop := c.bindContext(ctx)
+	defer stop()
 	result, err := runContained(ctx, c.loan, func() (driver.Result, error) { return c.inner.ExecContext(ctx, query, args) })
 	return result, c.contextErrorIfUnsent(ctx, err)
 }
@@ -162,16 +142,15 @@ func (c *SQLConn) QueryContext(ctx context.Context, query string, args []driver.
 	if err := c.checkTx(); err != nil {
 		return nil, err
 	}
+	ctx, stop := c.bindContext(ctx)
 	w := newErrorMapper(ctx, c.Conn())
 	r, err := runContained(ctx, c.loan, func() (driver.Rows, error) { return c.inner.QueryContext(ctx, query, args) })
 	if err != nil {
+		stop()
 		return nil, c.contextErrorIfUnsent(ctx, err)
 	}
-	if known, ok := r.(*stdlib.Rows); ok {
-		c.openRows++
-		return &sqlRows{known, w, c}, nil
-	}
-	return r, nil
+	c.openRows++
+	return &sqlRows{r.(*stdlib.Rows), w, c, stop}, nil //nolint:forcetypeassert // pgx has no others
 }
 
 // contextErrorIfUnsent says that the context was over before, where pgx's driver says
@@ -189,10 +168,12 @@ type sqlRows struct {
 	*stdlib.Rows
 	mapper errorMapper
 	conn   *SQLConn // nil once they are closed
+	stop   func()   // lets go of the context that they are read with
 }
 
 // Close closes pgx's rows.
 func (r *sqlRows) Close() error {
+	defer r.stop()
 	if r.conn != nil {
 		r.conn.openRows--
 		r.conn = nil
@@ -234,6 +215,8 @@ func (c *SQLConn) PrepareContext(ctx context.Context, query string) (driver.Stmt
 		return nil, c.badConn() // nothing was sent
 	}
 	query = preparedText(query)
+	ctx, stop := c.bindContext(ctx)
+	defer stop()
 	description, err := runContained(ctx, c.loan, func() (*pgconn.StatementDescription, error) {
 		return c.Conn().Prepare(ctx, query, query)
 	})
