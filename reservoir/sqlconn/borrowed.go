@@ -30,8 +30,9 @@ type borrowedConn struct {
 	endable     endableTxs
 
 	// database/sql makes one call at a time.
-	trace   Trace       // nil: nobody is told
-	skipped *tracedCall // which goes on with a prepared statement
+	trace   Trace           // nil: nobody is told
+	skipped *tracedCall     // which goes on with a prepared statement
+	txCtx   context.Context //nolint:containedctx // of the open transaction; nil: there is none
 }
 
 // withDriverInterfaces gives c the interfaces for statements that the driver has: with
@@ -114,7 +115,7 @@ func (q queryer) QueryContext(ctx context.Context, query string, args []driver.N
 
 // query runs a query within its time, which its rows share.
 func (l *borrowedConn) query(ctx context.Context, call *tracedCall, run func(ctx context.Context) (driver.Rows, error)) (driver.Rows, error) {
-	ctx, stop := l.withQueryTimeout(ctx)
+	ctx, stop := l.statementContext(ctx)
 	rows, err := runCounted(ctx, l, call, func() (driver.Rows, error) { return run(ctx) })
 	l.answered(call, err)
 	if err != nil {
@@ -141,7 +142,7 @@ func (e execer) ExecContext(ctx context.Context, query string, args []driver.Nam
 
 // exec runs a statement within its time.
 func (l *borrowedConn) exec(ctx context.Context, call *tracedCall, run func(ctx context.Context) (driver.Result, error)) (driver.Result, error) {
-	ctx, stop := l.withQueryTimeout(ctx)
+	ctx, stop := l.statementContext(ctx)
 	if stop != nil {
 		defer stop()
 	}
@@ -164,7 +165,7 @@ func (l *borrowedConn) PrepareContext(ctx context.Context, query string) (driver
 	} else {
 		ctx, prepares = l.startTrace(ctx, "Prepare", query)
 	}
-	ctx, stop := l.withQueryTimeout(ctx)
+	ctx, stop := l.statementContext(ctx)
 	if stop != nil {
 		defer stop()
 	}

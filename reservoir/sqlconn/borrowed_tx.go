@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // Begin is there for the driver.Conn interface; database/sql calls BeginTx.
@@ -31,6 +33,7 @@ func (l *borrowedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driv
 	}
 	began := &borrowedTx{ctx, tx, l}
 	l.openTx.Add(1)
+	l.txCtx = ctx
 	l.endable.add(began)
 	return began, nil
 }
@@ -87,6 +90,7 @@ func (t *borrowedTx) end(ctx context.Context, op string, run func() error) (err 
 		ctx = t.ctx // whose end the driver may have closed the connection for
 	}
 	t.l.openTx.Add(-1)
+	t.l.txCtx = nil
 	t.l.endable.remove(t)
 	t.l.recordEnd(err)
 	recorded := t.l.recordError(ctx, err)
@@ -94,4 +98,24 @@ func (t *borrowedTx) end(ctx context.Context, op string, run func() error) (err 
 		return fmt.Errorf("sqlconn: %s was not answered in time, whether it was carried out is not known: %w", strings.ToUpper(op), recorded)
 	}
 	return recorded
+}
+
+// statementContext is withQueryTimeout for a statement, ended by the end of the open transaction's context as well.
+// database/sql rolls back a transaction whose context has ended, but waits for its statement before, of which
+// tx.Exec has no context.
+func (l *borrowedConn) statementContext(ctx context.Context) (limited context.Context, stop context.CancelFunc) {
+	of := l.txCtx
+	if of == nil || of.Done() == nil {
+		return l.withQueryTimeout(ctx)
+	}
+	bound, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(of, func() { cancel(ctxerr.Of(of)) })
+	limited, inner := l.withQueryTimeout(bound)
+	return limited, func() {
+		unhook()
+		cancel(nil)
+		if inner != nil {
+			inner()
+		}
+	}
 }
