@@ -48,12 +48,14 @@ func TestOnlyAServerThatRunsWhatItPreparesIsSentAnInsertAsAQuery(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := bindingWorld{newWorld()}
-			s := New(tc.conn(w), &Policy{OwnerContext: t.Context()}, func(error) {})
+			returned := make(chan struct{})
+			s := New(tc.conn(w), &Policy{OwnerContext: t.Context()}, func(error) { close(returned) })
 			batch := int64Batch(tc.values...)
 			defer batch.Release()
 			_, err := s.UpdateWithOptions(t.Context(), tc.sql, QueryOptions{Params: batch, Route: RouteUpdate})
 			require.NoError(t, err)
-			require.NoError(t, s.Close()) // what goes on behind the call has ended
+			require.NoError(t, s.Close())
+			<-returned // what goes on behind the call has ended
 			require.Len(t, w.stored, len(tc.values))
 			asQuery := strings.Contains(strings.Join(w.log, "\n"), "\nbind INSERT")
 			require.Equal(t, tc.asQuery, asQuery, w.log)
