@@ -114,8 +114,8 @@ func TestANewcomerHasItsShareBesideSaturatedPools(t *testing.T) {
 	}
 }
 
-// A pool whose opens fail, and for which nobody waits, takes what is free and nothing of those who use what they have.
-func TestAPoolWhoseOpensFailTakesNothingOfABusyOne(t *testing.T) {
+// besideABusyPool runs test with a pool that opens its connections so, beside a saturated one that has all of the budget.
+func besideABusyPool(t *testing.T, open func() error, test func(busy *saturated, pool *reservoir.Reservoir[int])) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 4
 		l := lease.NewLeases("b", limit)
@@ -123,65 +123,51 @@ func TestAPoolWhoseOpensFailTakesNothingOfABusyOne(t *testing.T) {
 		var running sync.WaitGroup
 		busy := newSaturated(ctx, t, l, limit, 2*limit, time.Second, &running)
 		time.Sleep(10 * time.Second)
-		var failing *reservoir.Reservoir[int]
+		var pool *reservoir.Reservoir[int]
 		set := make(chan struct{})
 		admit := lease.Admit(l, nil)
-		self := lease.NewHolder(func(n int) int { <-set; return failing.GiveUp(n) }).Wanting(func() int { <-set; return failing.WantedPermissions() })
+		self := lease.NewHolder(func(n int) int { <-set; return pool.GiveUp(n) }).Wanting(func() int { <-set; return pool.WantedPermissions() })
 		var err error
-		failing, err = reservoir.New(reservoir.Config[int]{
+		pool, err = reservoir.New(reservoir.Config[int]{
 			MinIdle: 1, MaxSize: limit,
 			Admit: func(ctx context.Context) (func(), error) { return admit(lease.WithHolder(ctx, self)) },
-			Open:  func(context.Context) (int, error) { return 0, errors.New("wrong password") },
+			Open:  func(context.Context) (int, error) { return 0, open() },
 			Close: func(int) error { return nil },
 		})
 		close(set)
 		require.NoError(t, err)
-		time.Sleep(10 * time.Second)
-		before := busy.opens.Load()
-		time.Sleep(time.Minute)
-		require.LessOrEqual(t, busy.opens.Load()-before, int64(1))
+		test(busy, pool)
 		end()
 		running.Wait()
-		require.NoError(t, failing.Close(t.Context()))
+		require.NoError(t, pool.Close(t.Context()))
 		require.NoError(t, busy.Close(t.Context()))
 		require.NoError(t, l.Close(t.Context()))
 	})
 }
 
+// A pool whose opens fail, and for which nobody waits, takes what is free and nothing of those who use what they have.
+func TestAPoolWhoseOpensFailTakesNothingOfABusyOne(t *testing.T) {
+	besideABusyPool(t, func() error { return errors.New("wrong password") }, func(busy *saturated, _ *reservoir.Reservoir[int]) {
+		time.Sleep(10 * time.Second)
+		before := busy.opens.Load()
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, busy.opens.Load()-before, int64(1))
+	})
+}
+
 // One for which somebody waits has its share, once its server is there.
 func TestAPoolWhoseServerComesLaterGetsReadyBesideABusyOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const limit = 4
-		l := lease.NewLeases("b", limit)
-		ctx, end := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		busy := newSaturated(ctx, t, l, limit, 2*limit, time.Second, &running)
-		time.Sleep(10 * time.Second)
-		var late *reservoir.Reservoir[int]
-		set, began := make(chan struct{}), time.Now()
-		admit := lease.Admit(l, nil)
-		self := lease.NewHolder(func(n int) int { <-set; return late.GiveUp(n) }).Wanting(func() int { <-set; return late.WantedPermissions() })
-		var err error
-		late, err = reservoir.New(reservoir.Config[int]{
-			MinIdle: 1, MaxSize: limit,
-			Admit: func(ctx context.Context) (func(), error) { return admit(lease.WithHolder(ctx, self)) },
-			Open: func(context.Context) (int, error) {
-				if time.Since(began) < 3*time.Second {
-					return 0, errors.New("the server is not there yet")
-				}
-				return 0, nil
-			},
-			Close: func(int) error { return nil },
-		})
-		close(set)
-		require.NoError(t, err)
-		bounded, stop := context.WithTimeout(t.Context(), time.Minute)
+	var isThere atomic.Bool
+	late := func() error {
+		if !isThere.Load() {
+			return errors.New("the server is not there yet")
+		}
+		return nil
+	}
+	besideABusyPool(t, late, func(_ *saturated, pool *reservoir.Reservoir[int]) {
+		time.AfterFunc(3*time.Second, func() { isThere.Store(true) })
+		bounded, stop := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer stop()
-		require.NoError(t, late.WaitReady(bounded, 2))
-		end()
-		running.Wait()
-		require.NoError(t, late.Close(t.Context()))
-		require.NoError(t, busy.Close(t.Context()))
-		require.NoError(t, l.Close(t.Context()))
+		require.NoError(t, pool.WaitReady(bounded, 2))
 	})
 }
