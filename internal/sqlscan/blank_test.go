@@ -28,7 +28,7 @@ func TestWhichBlanksAServerHas(t *testing.T) {
 	}{
 		{' ', true, true, true}, {'\n', true, true, true}, {'a', false, false, false}, {'\u20ac', false, false, false},
 		{'\u0085', true, false, false}, {'\u1680', true, false, false}, {'\u2028', true, false, false}, {'\u2029', true, false, false},
-		{'\u00a0', true, true, false}, {'\u2000', true, true, false}, {'\u200b', true, true, false}, {'\u3000', true, true, false}, {'\ufeff', true, true, false},
+		{'\u00a0', true, true, false}, {'\u2000', true, true, false}, {'\u200b', true, true, false}, {'\u200d', true, true, false}, {'\u200e', false, false, false}, {'\u2060', true, true, false}, {'\u3000', true, true, false}, {'\ufeff', true, true, false},
 	} {
 		for b, want := range map[whitespace]bool{whitespaceAll: tc.all, whitespaceDuckDB: tc.duckdb, whitespaceASCII: tc.none} {
 			require.Equal(t, want, b.isSpace(tc.r), "%d: %q", b, tc.r)

@@ -120,6 +120,7 @@ func TestEffectsOfStatementsThatEndEarlyOrLookAlike(t *testing.T) {
 		"SET ZONE = 1":                          {EffectSetting, "ZONE"},
 		"SET 'a' = 1":                           {EffectSetting, "'a'"},
 		"SET 5 = 1":                             {EffectUnknown, ""},
+		"SET (a) = 1":                           {EffectUnknown, ""},
 		"RESET":                                 {EffectUnknown, ""},
 		"RESET a b":                             {EffectUnknown, ""},
 		"USE":                                   {EffectUnknown, ""},
@@ -169,7 +170,7 @@ func TestNoStatementIsTooShort(t *testing.T) {
 			require.Equal(t, v, s.Statements[0].Verb, v+rest)
 		}
 	}
-	for _, sql := range []string{"WITH a", "WITH a AS", "WITH a AS (", "WITH a AS ()", "WITH a AS () (", "WITH )", "PREPARE a AS", "PREPARE", "(", "((", "EXPLAIN ANALYZE ("} {
+	for _, sql := range []string{"WITH a", "WITH a AS", "WITH a AS (", "WITH a AS ()", "WITH a AS () (", "WITH )", "PREPARE a AS", "PREPARE", "(", "((", "VALUE FOR s", "NEXTVAL", "CREATE FOREIGN", "v = 1", "x := 1", "EXPLAIN ANALYZE ("} {
 		require.False(t, Parse(sql).ReadOnly(), sql)
 	}
 }
@@ -181,6 +182,7 @@ func TestAPivotByDataLeavesItsTypes(t *testing.T) {
 		"PIVOT t ON CASE WHEN a IN (1) THEN 2 END", "PIVOT (SELECT * FROM t WHERE a IN (1)) ON a", "PIVOT t ON a USING sum(b) FILTER (b IN (1))", "PIVOT t ON a GROUP BY b", "PIVOT t ON f(a, b)",
 		"PIVOT t ON \"IN\"", "SELECT * FROM (PIVOT t ON a)", "WITH p AS (PIVOT t ON a) FROM p", "WITH p AS (SELECT 1) PIVOT t ON a", "EXPLAIN PIVOT t ON a", "CREATE TABLE n AS PIVOT t ON a",
 		"PIVOT t ON a IN", "PIVOT t ON", "PIVOT t ON a UNION SELECT b IN (1)",
+		"PIVOT ON a", "PIVOT t ON USING sum(a)", "PIVOT t ON a, IN (1), b",
 	} {
 		s := Parse(sql)
 		require.Equal(t, pivot, s.Effects(), sql)
@@ -189,7 +191,7 @@ func TestAPivotByDataLeavesItsTypes(t *testing.T) {
 	}
 	for _, sql := range []string{
 		"PIVOT t ON a IN (1, 2)", "PIVOT t ON a IN (1, 2) USING sum(a)", "PIVOT t ON a IN (1), (b) IN (f(2), 3) USING sum(a) GROUP BY c", "PIVOT t ON a IN e", "PIVOT t ON a IN s.e USING sum(b)",
-		"PIVOT t USING sum(a)", "FROM t PIVOT (sum(a) FOR b IN (1, 2))", "SELECT pivot FROM t", "UNPIVOT t ON a", "PIVOT_LONGER t ON a", "SELECT \"PIVOT\" FROM a JOIN b ON a.x = b.x", "PIVOT t", "PIVOT",
+		"PIVOT a JOIN b USING (x) ON c IN (1)", "PIVOT t ON IN (1)", "PIVOT t USING sum(a)", "FROM t PIVOT (sum(a) FOR b IN (1, 2))", "SELECT pivot FROM t", "UNPIVOT t ON a", "PIVOT_LONGER t ON a", "SELECT \"PIVOT\" FROM a JOIN b ON a.x = b.x", "PIVOT t", "PIVOT",
 	} {
 		require.Empty(t, Parse(sql).Effects(), sql)
 	}

@@ -23,6 +23,7 @@ func TestVerbsRowsAndReads(t *testing.T) {
 		{"WITH a AS (SELECT 1) (SELECT * FROM a)", "SELECT", RowsSome, true},
 		{"WITH a AS (WITH b AS (SELECT 1) SELECT * FROM b) SELECT * FROM a", "SELECT", RowsSome, true},
 		{"WITH update AS (SELECT 1), replace AS MATERIALIZED (SELECT 2) SELECT * FROM update", "SELECT", RowsSome, true},
+		{"WITH RECURSIVE update AS (SELECT 1) SELECT * FROM update", "SELECT", RowsSome, true},
 		{"WITH 1 AS x SELECT x", "SELECT", RowsSome, true},
 		{"WITH RECURSIVE t(n) AS (VALUES (1) UNION ALL SELECT n+1 FROM t) SELECT n FROM t", "SELECT", RowsSome, true},
 		{"WITH RECURSIVE t(n) USING KEY (n) AS (SELECT 1) FROM t", "FROM", RowsSome, true},
@@ -99,6 +100,17 @@ func TestVerbsRowsAndReads(t *testing.T) {
 		{"SELECT next, value FROM t", "SELECT", RowsSome, true},
 		{"SELECT value FOR s", "SELECT", RowsSome, true},
 		{"SELECT nextval FROM t", "SELECT", RowsSome, true},
+		{"SELECT next x FOR s", "SELECT", RowsSome, true},
+		{"SELECT o.due FROM flights o", "SELECT", RowsSome, true},
+		{"FROM query(\"\")", "FROM", RowsSome, true},
+		{"FROM query('a column')", "FROM", RowsSome, false},
+		{"FROM query(", "FROM", RowsSome, true},
+		{`SELECT U&"a"`, "SELECT", RowsSome, true},
+		{`SELECT "a\b" FROM t`, "SELECT", RowsSome, true},
+		{"SELECT @v : 1 = b FROM t", "SELECT", RowsSome, true},
+		{"SELECT größer, ÉTÉ FROM t", "SELECT", RowsSome, true},
+		{"FROM t x INTO y", "FROM", RowsNone, false},
+		{"FROM t SELECT a, INTO, overwrite", "FROM", RowsNone, false},
 		{"FROM dbgen(sf = 1)", "FROM", RowsSome, false},
 		{`SELECT U&"set_c\006fnfig"('a', 'b', false)`, "SELECT", RowsSome, false},
 		{`SELECT u&"set_c!006fnfig" UESCAPE '!'('a', 'b', false)`, "SELECT", RowsSome, false},
@@ -243,6 +255,8 @@ func TestAnInsertOfItsParametersIsTold(t *testing.T) {
 		"INSERT INTO t DEFAULT VALUES", "INSERT INTO t VALUES", "INSERT INTO t VALUES (", "INSERT INTO t VALUES (?::INT || 'x')", "INSERT INTO t VALUES ($1, $1)",
 		"INSERT INTO t VALUES (?) UNION ALL SELECT 5", "INSERT INTO t VALUES (?) EXCEPT SELECT a FROM t", "INSERT INTO t VALUES (?), (?) LIMIT 1", "INSERT INTO t VALUES (?), (?) ORDER BY 1 OFFSET 1",
 		"INSERT INTO t (a) VALUES (?) ON CONFLICT (a) DO UPDATE SET b = ?", "INSERT INTO t (a) VALUES ($1) ON CONFLICT (a) DO UPDATE SET b = f($2::INT)", "INSERT INTO t VALUES (?1) ON CONFLICT DO UPDATE SET b = ?2 RETURNING a",
+		"INSERT INTO t (a) VALUES (?) ON CONFLICT (a) DO UPDATE SET b = ? 1", "INSERT INTO t VALUES (? 1)", "INSERT INTO t VALUES (:1)", "INSERT INTO t VALUES (upper(? AS INT))", "INSERT INTO t VALUES (CAST(AS INT))",
+		"INSERT INTO t VALUES (CAST($1", "INSERT INTO t VALUES (?:", "INSERT INTO t VALUES (?::)", "INSERT INTO t VALUES (?:INT INT)", "INSERT INTO t VALUES (?+:INT)", "INSERT INTO t VALUES (?::main.'kind')", "INSERT INTO t VALUES (?::'INT')", "INSERT INTO t VALUES (CAST(? + AS))",
 	} {
 		require.True(t, Parse(sql).Statements[0].ComputesRows, sql)
 	}
@@ -277,13 +291,15 @@ func TestTransactionControlIsFoundInAScript(t *testing.T) {
 }
 
 func TestOnlyOneStatementThatRunsNoOthersIsAtomic(t *testing.T) {
-	for _, sql := range []string{"SELECT 1", "SELEC 1", "SET a = 1", "WITH a AS (SELECT 1) INSERT INTO t FROM a", "COPY t FROM 'database'", "COPY t TO DATABASE", "COPY FROM", "COPY database FROM x",
+	for _, sql := range []string{"SELECT 1", "SELEC 1", "SET a = 1", "WITH a AS (SELECT 1) INSERT INTO t FROM a", "COPY t FROM 'database'", "COPY t TO DATABASE", "COPY FROM", "COPY database FROM x", "COPY from FROM 'x'", "COPY TO DATABASE a",
+		"PRAGMA copy_database = 'x'", "PRAGMA frob x",
 		"PRAGMA version", "PRAGMA x = 1", "PRAGMA x", "PRAGMA enable_x('a')", "PRAGMA table_info('t')", "INSERT INTO t VALUES (nextval('s'))", "SELECT setseed", "ALTER TABLE t ADD COLUMN b INT", "ALTER TABLE t ALTER b SET DEFAULT 1", "ALTER TABLE t ADD COLUMN \"default\" INT"} {
 		require.True(t, Parse(sql).Atomic(), sql)
 	}
 	for _, sql := range []string{"", "SET a = 1; SELEC 1", "CALL p()", "EXECUTE q", "DO $$ x $$", "EXPLAIN ANALYZE CALL p()", "SELECT 'a", "'a'", "COPY FROM DATABASE a TO b",
 		"PRAGMA import_database('x')", "PRAGMA \"copy_database\"('a', 'b')", "FROM enable_profiling(format := 'x')", "SELECT setseed(0.5), error('x')", "SELECT @v := 1",
 		"SELECT * FROM (DELETE FROM t RETURNING setseed(0.5))", "WITH a AS (SELECT setseed(0.5)) SELECT error('x') FROM a", "FROM query('FROM enable_logging()')",
+		"SELECT * FROM (DELETE FROM t RETURNING setseed(0.5)), (DELETE FROM u RETURNING 1)", "SELECT setseed(0.5), nextval('s')",
 		"ALTER TABLE t ADD COLUMN b INT DEFAULT f()", "alter table s.t add if not exists b int default 1"} {
 		require.False(t, Parse(sql).Atomic(), sql)
 	}

@@ -14,23 +14,24 @@ import (
 //go:embed switch.go.txt
 var switchText string
 
-// Mutants is a package whose mutants are all in one test binary.
+// Mutants is a package whose mutants are all in each of its test binaries.
 type Mutants struct {
-	Points []Point
-	dir    string // of the package: its tests run there
-	work   string // of the binary
+	Points   []Point
+	work     string   // where the binaries are
+	binaries []binary // of the package's own tests, then those of the packages that call it
 }
 
-func (m *Mutants) binary() string { return filepath.Join(m.work, "mutants.test") }
+// binary is the tests of a package.
+type binary struct{ path, dir string } // dir is the package's: its tests run there
 
-// Build compiles the tests of the package in dir with all its mutants, in the
-// folder work.
-func Build(dir, work, tags string) (*Mutants, error) {
+// Build compiles the tests of the package in dir, and those of its callers, with all
+// its mutants, in the folder work.
+func Build(dir, work, tags string, callers ...string) (*Mutants, error) {
 	src, err := load(dir, tags)
 	if err != nil {
 		return nil, err
 	}
-	m := &Mutants{dir: src.dir, work: work}
+	m := &Mutants{work: work}
 	overlay := map[string]string{}
 	next := 0
 	for i, f := range src.files {
@@ -54,10 +55,14 @@ func Build(dir, work, tags string) (*Mutants, error) {
 	if err := os.WriteFile(filepath.Join(work, "overlay.json"), list, 0o600); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command("go", "test", "-c", "-vet=off", "-tags", tags, "-overlay", filepath.Join(work, "overlay.json"), "-o", m.binary(), ".") //nolint:noctx // bounded by the go command
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building the mutants of %s: %w\n%s", dir, err, out)
+	for i, tested := range append([]string{dir}, callers...) {
+		b := binary{path: filepath.Join(work, strconv.Itoa(i)+".test"), dir: tested}
+		cmd := exec.Command("go", "test", "-c", "-vet=off", "-tags", tags, "-overlay", filepath.Join(work, "overlay.json"), "-o", b.path, ".") //nolint:noctx // bounded by the go command
+		cmd.Dir = tested
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("building the mutants of %s into the tests of %s: %w\n%s", dir, tested, err, out)
+		}
+		m.binaries = append(m.binaries, b)
 	}
 	return m, nil
 }

@@ -14,6 +14,9 @@
 // left out. Constants, statements under an invariant check, and functions and files
 // that are there for such checks, stay as they are.
 //
+// Where the package's own tests notice nothing, those of packages that call it may be asked:
+// they are built with the same mutants.
+//
 // A mutant is killed when a test fails, panics, or takes much more processor
 // time than it did. Survivors that no test can kill, because they change
 // nothing that can be observed, are listed with the reason in explained.txt.

@@ -49,6 +49,18 @@ func TestTheFateOfEveryMutantOfTheSample(t *testing.T) {
 	}, fates)
 }
 
+func TestWhatThePackagesOwnTestsDoNotReachItsCallersMayNotice(t *testing.T) {
+	m, err := Build("testdata/sample", t.TempDir(), "invariants", "testdata/sample/caller")
+	require.NoError(t, err)
+	s, err := m.Measure(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, s.Broken)
+	unused := m.Points[slices.IndexFunc(m.Points, func(p Point) bool { return p.Func == "Unused" })]
+	verdict, err := s.Try(t.Context(), unused)
+	require.NoError(t, err)
+	require.Equal(t, Killed, verdict)
+}
+
 func TestOnlyTheProversAndStressTestsAreLeftOut(t *testing.T) {
 	script, err := os.ReadFile("../../../.ci/prove")
 	require.NoError(t, err)
@@ -120,8 +132,8 @@ func TestAnExplanationOfNoMutantIsNamed(t *testing.T) {
 func TestDearTestsRunOnlyAfterTheCheapOnes(t *testing.T) {
 	reaching, other := []byte{0, 1}, []byte{0, 0}
 	s := &Suite{tests: []test{
-		{"a", time.Millisecond, reaching}, {"b", 90 * time.Millisecond, reaching}, {"c", 90 * time.Millisecond, other},
-		{"d", 95 * time.Millisecond, reaching}, {"e", time.Second, reaching},
+		{"a", 0, time.Millisecond, reaching}, {"b", 0, 90 * time.Millisecond, reaching}, {"c", 0, 90 * time.Millisecond, other},
+		{"d", 0, 95 * time.Millisecond, reaching}, {"e", 0, time.Second, reaching}, {"f", 1, time.Millisecond, reaching}, {"g", 1, time.Second, reaching},
 	}}
 	var names []string
 	for _, round := range s.rounds(Point{ID: 1}) {
@@ -131,7 +143,7 @@ func TestDearTestsRunOnlyAfterTheCheapOnes(t *testing.T) {
 		}
 		names = append(names, name)
 	}
-	require.Equal(t, []string{"ab", "d", "e"}, names)
+	require.Equal(t, []string{"ab", "d", "e", "f", "g"}, names)
 	require.Empty(t, s.rounds(Point{ID: 0}))
 }
 

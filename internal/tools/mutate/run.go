@@ -43,37 +43,35 @@ const (
 	wallLimit = time.Minute
 )
 
-// test is one test function of the package and what it takes.
+// test is one test function and what it takes.
 type test struct {
 	name    string
+	in      int // the index of its binary
 	cpu     time.Duration
 	reaches []byte // by point: 1 when it gets there
 }
 
-// Suite is the tests of a package, each known by the mutants that it reaches.
+// Suite is the tests that may notice a package's mutants, each known by those that it reaches.
 type Suite struct {
 	mutants *Mutants
 	tests   []test
 	Broken  []string // tests that fail without a mutant: they are not used
 }
 
-// Measure runs each test once, without a mutant. Its tests stand in the order of
-// what they take.
+// Measure runs each test once, without a mutant. The tests of a binary stand in the order
+// of what they take, behind those of the binary before.
 func (m *Mutants) Measure(ctx context.Context) (*Suite, error) {
-	list := exec.CommandContext(ctx, m.binary(), "-test.list", ".")
-	list.Dir = m.dir
-	out, err := list.Output()
+	tests, err := m.list(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("listing the tests of %s: %w", m.dir, err)
+		return nil, err
 	}
-	names := slices.DeleteFunc(strings.Fields(string(out)), leftOutTests.MatchString)
-	tests, errs := make([]test, len(names)), make([]error, len(names))
+	errs := make([]error, len(tests))
 	var free atomic.Int64
 	var workers sync.WaitGroup
 	for range runtime.NumCPU() {
 		workers.Go(func() {
-			for i := free.Add(1) - 1; i < int64(len(names)); i = free.Add(1) - 1 {
-				tests[i], errs[i] = m.measure(ctx, names[i])
+			for i := free.Add(1) - 1; i < int64(len(tests)); i = free.Add(1) - 1 {
+				errs[i] = m.measure(ctx, &tests[i])
 			}
 		})
 	}
@@ -84,33 +82,51 @@ func (m *Mutants) Measure(ctx context.Context) (*Suite, error) {
 	s := &Suite{mutants: m}
 	for _, t := range tests {
 		if t.reaches == nil {
-			s.Broken = append(s.Broken, t.name)
+			s.Broken = append(s.Broken, m.binaries[t.in].dir+": "+t.name)
 			continue
 		}
 		s.tests = append(s.tests, t)
 	}
-	slices.SortStableFunc(s.tests, func(a, b test) int { return cmp.Compare(a.cpu, b.cpu) })
+	slices.SortStableFunc(s.tests, func(a, b test) int { return cmp.Or(cmp.Compare(a.in, b.in), cmp.Compare(a.cpu, b.cpu)) })
 	return s, nil
 }
 
-// measure runs one test. What it reaches is nil when it fails.
-func (m *Mutants) measure(ctx context.Context, name string) (test, error) {
-	t := test{name: name}
-	trace := filepath.Join(m.work, "trace-"+name)
-	if err := os.WriteFile(trace, make([]byte, len(m.Points)+1), 0o600); err != nil {
-		return t, err
+// list names the tests of all binaries.
+func (m *Mutants) list(ctx context.Context) (tests []test, err error) {
+	for i, b := range m.binaries {
+		list := exec.CommandContext(ctx, b.path, "-test.list", ".") //nolint:gosec // our own binary
+		list.Dir = b.dir
+		out, err := list.Output()
+		if err != nil {
+			return nil, fmt.Errorf("listing the tests of %s: %w", b.dir, err)
+		}
+		for name := range strings.FieldsSeq(string(out)) {
+			if !leftOutTests.MatchString(name) {
+				tests = append(tests, test{name: name, in: i})
+			}
+		}
 	}
-	r := m.run(ctx, []test{t}, time.Minute, "MUTANT_TRACE="+trace)
+	return tests, nil
+}
+
+// measure runs one test. What it reaches is nil when it fails.
+func (m *Mutants) measure(ctx context.Context, t *test) error {
+	trace := filepath.Join(m.work, fmt.Sprintf("trace-%d-%s", t.in, t.name))
+	if err := os.WriteFile(trace, make([]byte, len(m.Points)+1), 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(trace)
+	r := m.run(ctx, []test{*t}, time.Minute, "MUTANT_TRACE="+trace)
 	if ctx.Err() != nil {
-		return t, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	if r.failed {
-		return t, nil
+		return nil
 	}
 	t.cpu = r.cpu
 	var err error
 	t.reaches, err = os.ReadFile(trace)
-	return t, err
+	return err
 }
 
 // Verdict is what the tests said of a mutant.
@@ -150,8 +166,8 @@ func (s *Suite) Try(ctx context.Context, p Point) (Verdict, error) {
 	return verdict, nil
 }
 
-// rounds are the tests that reach the mutant. Those of a round are run only when
-// the ones before it, which took less, have passed.
+// rounds are the tests that reach the mutant. Those of a round, which are of one binary, are
+// run only when the ones before it, which took less, have passed.
 func (s *Suite) rounds(p Point) (rounds [][]test) {
 	bound, sum := time.Duration(firstRound), time.Duration(0)
 	var round []test
@@ -159,7 +175,12 @@ func (s *Suite) rounds(p Point) (rounds [][]test) {
 		if t.reaches[p.ID] != 1 {
 			continue
 		}
-		if sum += t.cpu; sum > bound && len(round) > 0 {
+		sum += t.cpu
+		switch next := len(round) > 0; {
+		case next && t.in != round[0].in:
+			rounds, round = append(rounds, round), nil
+			bound, sum = firstRound, t.cpu
+		case next && sum > bound:
 			rounds, round = append(rounds, round), nil
 			bound, sum = roundGrowth*bound, t.cpu
 		}
@@ -182,10 +203,10 @@ func ordinary(env []string) []string {
 	return slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "PROVE") || strings.HasPrefix(v, "STRESS=") })
 }
 
-// run runs tests in a process of their own with bounded processor time, memory
-// and wall time.
+// run runs tests of one binary in a process of their own with bounded processor time,
+// memory and wall time.
 func (m *Mutants) run(ctx context.Context, tests []test, cpu time.Duration, env string) outcome {
-	names := make([]string, len(tests))
+	b, names := m.binaries[tests[0].in], make([]string, len(tests))
 	for i, t := range tests {
 		names[i] = regexp.QuoteMeta(t.name)
 	}
@@ -195,8 +216,8 @@ func (m *Mutants) run(ctx context.Context, tests []test, cpu time.Duration, env 
 	ctx, end := context.WithTimeoutCause(ctx, wallLimit+10*cpu, errIdle)
 	defer end()
 	cmd := exec.CommandContext(ctx, "bash", "-c", `ulimit -t "$0" -v "$1" && exec "${@:2}"`, seconds, strconv.Itoa(memoryLimit), //nolint:gosec // our own binary
-		m.binary(), "-test.failfast", "-test.timeout=0", "-test.run", "^("+strings.Join(names, "|")+")$")
-	cmd.Dir = m.dir
+		b.path, "-test.failfast", "-test.timeout=0", "-test.run", "^("+strings.Join(names, "|")+")$")
+	cmd.Dir = b.dir
 	cmd.Env = append(ordinary(os.Environ()), env, "GOMAXPROCS=2")
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
