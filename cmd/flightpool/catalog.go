@@ -44,7 +44,7 @@ func (s *shell) describe(ctx context.Context, name string) error {
 	request := backend.MetadataRequest{Kind: backend.MetadataTables, IncludeColumns: name != ""}
 	found, err := flightpool.CollectRows[tableRow](session.Metadata(ctx, request))
 	if err != nil {
-		return s.failed(ctx, err, false)
+		return s.failed(ctx, "", err, false)
 	}
 	if name == "" {
 		return s.listTables(found)

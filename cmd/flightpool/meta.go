@@ -192,22 +192,25 @@ func (s *shell) watch(ctx context.Context, arg string) error {
 		if err := s.statement(ctx, s.last); err != nil {
 			return err
 		}
-		if !s.pause(ctx, time.Duration(seconds*float64(time.Second))) {
-			return ctx.Err()
+		switch err := s.pause(ctx, time.Duration(seconds*float64(time.Second))); {
+		case err != nil && s.app.prompt && ctx.Err() == nil:
+			return nil // as the user wants it
+		case err != nil:
+			return err
 		}
 	}
 }
 
-// pause reports whether the time has passed without an interruption.
-func (s *shell) pause(ctx context.Context, d time.Duration) bool {
+// pause waits, or gives the interruption that ends it.
+func (s *shell) pause(ctx context.Context, d time.Duration) error {
 	ctx, stop := s.interruptible(ctx)
 	defer stop()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
+		return nil
 	case <-ctx.Done():
-		return false
+		return interruption(ctx)
 	}
 }

@@ -579,3 +579,28 @@ func TestACommitThatIsRefusedSaysWhatTheServerSays(t *testing.T) {
 	require.Equal(t, exitFailed, r.code)
 	require.Equal(t, "flightpool: nothing of the transaction is stored: the server has refused the COMMIT: another was faster\n", r.err)
 }
+
+func TestAnInterruptionBetweenWhatIsWatchedEndsTheScript(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	cmd := process(t, nil, srv.URI(), "-e", `\timing`, "-e", "SELECT 'now'", "-e", `\watch 600`, "-e", "SELECT 'never'")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	said, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	times := bufio.NewScanner(said)
+	for n := 0; n < 2; { // of the statement, and of the first that is watched
+		require.True(t, times.Scan())
+		if strings.HasPrefix(times.Text(), "time: ") {
+			n++
+		}
+	}
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	rest, err := io.ReadAll(out)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, said)
+	require.NoError(t, err)
+	_ = cmd.Wait() // it fails with the code below
+	require.NotContains(t, string(rest), "never")
+	require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode())
+}

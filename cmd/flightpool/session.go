@@ -4,22 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/cmd/flightpool/internal/output"
 	"github.com/flightpool/flightpool/flightpool"
-)
-
-// txState is what the prompt shows of the transaction.
-type txState byte
-
-const (
-	txNone    txState = '='
-	txOpen    txState = '*'
-	txAborted txState = '!'
 )
 
 // A shell runs statements, one at a time, all on one session as long as it lives.
@@ -29,6 +19,7 @@ type shell struct {
 	server  string // for the prompt
 	session *flightpool.SessionHandle
 	tx      txState
+	txLost  error                         // why the user's transaction is on no session
 	stopped atomic.Pointer[cancel.Report] // of the latest statement that was stopped
 
 	format   output.Format
@@ -49,7 +40,7 @@ func (s *shell) acquire(ctx context.Context) (*flightpool.SessionHandle, error) 
 		if err != nil {
 			return nil, err
 		}
-		s.session, s.tx = session, txNone
+		s.session = session
 	}
 	return s.session, nil
 }
@@ -59,6 +50,9 @@ func (s *shell) statement(ctx context.Context, sql string) error {
 	ctx, stop := s.interruptible(ctx)
 	defer stop()
 	s.stopped.Store(nil)
+	if s.txLost != nil {
+		return s.withoutTx(sql)
+	}
 	began := time.Now()
 	session, err := s.acquire(ctx)
 	changes := false
@@ -71,7 +65,7 @@ func (s *shell) statement(ctx context.Context, sql string) error {
 		}
 	}
 	if err != nil {
-		return s.failed(ctx, err, changes)
+		return s.failed(ctx, sql, err, changes)
 	}
 	if errors.Is(context.Cause(ctx), errInterrupted) { // while its rows were printed, for example
 		return &failure{exitInterrupted, fmt.Errorf("%w: the statement had ended on the server", errInterrupted)}
@@ -166,56 +160,20 @@ func (s *shell) print(result *flightpool.QueryResult, progress *progress) (rows 
 	return rows, s.out.end(writer)
 }
 
-// control carries out what begins and ends transactions.
-func (s *shell) control(ctx context.Context, session *flightpool.SessionHandle, sql string) (done bool, err error) {
-	switch sql = withoutComments(sql); {
-	case beginText.MatchString(sql):
-		if err = session.BeginTransaction(ctx); err == nil {
-			s.tx = txOpen
-		}
-	case commitText.MatchString(sql):
-		if err = session.Commit(ctx); !unsent(err) {
-			s.tx = txNone
-		}
-	case rollbackText.MatchString(sql):
-		if err = session.Rollback(ctx); !unsent(err) {
-			s.tx = txNone
-		}
-	default:
-		parts := savepointText.FindStringSubmatch(sql)
-		if parts == nil {
-			return false, nil
-		}
-		switch verb := strings.ToUpper(parts[1]); {
-		case verb == "SAVEPOINT":
-			err = session.Savepoint(ctx, parts[2])
-		case strings.HasPrefix(verb, "RELEASE"):
-			err = session.ReleaseSavepoint(ctx, parts[2])
-		default:
-			if err = session.RollbackTo(ctx, parts[2]); err == nil {
-				s.tx = txOpen
-			}
-		}
-	}
-	if err == nil && s.format == output.Table {
-		s.tell("OK")
-	}
-	return true, err
-}
-
 // failed finds out what a failed statement has left of the session, and makes
 // the error of it.
-func (s *shell) failed(ctx context.Context, err error, changes bool) error {
+func (s *shell) failed(ctx context.Context, sql string, err error, changes bool) error {
 	interrupted, cause := isInterruption(ctx, err), err
-	mayBeStored := changes && s.tx == txNone
-	if s.tx == txOpen && (!unsent(err) || errors.Is(err, flightpool.ErrTxAborted)) { // what was not sent aborts nothing
+	had := s.tx
+	mayBeStored := changes && had == txNone
+	if had == txOpen && abortsTx(err) {
 		s.tx = txAborted
 	}
 	if interrupted {
 		err = s.ask(ctx)
 	}
-	if err != nil && endsSession(err) && s.session != nil {
-		had := s.tx
+	ended := err != nil && endsSession(err) && s.session != nil
+	if ended {
 		_ = s.session.Close() // it is lost
 		s.session, s.tx = nil, txNone
 		note := "; its temporary tables and settings are gone"
@@ -223,6 +181,12 @@ func (s *shell) failed(ctx context.Context, err error, changes bool) error {
 			note = "; its transaction is not stored unless the error leaves that open, and temporary tables and settings are gone"
 		}
 		err = fmt.Errorf("%w\nthe session has ended%s; the next statement begins another", err, note)
+	}
+	if missesTx(sql, had, ended) {
+		s.tx, s.txLost = txAborted, cause
+		if err != nil && s.app.prompt {
+			err = fmt.Errorf("%w\nROLLBACK first: what is entered before is not run, as it would be outside of the transaction", err)
+		}
 	}
 	if interrupted {
 		return &failure{exitInterrupted, fmt.Errorf("%w: %s", errInterrupted, s.howStopped(cause, err, mayBeStored))}

@@ -359,6 +359,60 @@ func TestASessionThatIsLostIsReplaced(t *testing.T) {
 	s.wait("0 confirmed, 1 not")
 }
 
+// Lines that are pasted are there already when the transaction that they were meant for fails.
+func TestWhatIsPastedAsATransactionIsNotRunOutsideOfIt(t *testing.T) {
+	for name, cut := range map[string]int{"at its BEGIN": 0, "within it": 2} {
+		t.Run(name, func(t *testing.T) {
+			srv := serve(t, testserver.Options{})
+			s := open(t, nil, srv.URI())
+			s.prompted("=>")
+			s.enter("CREATE TABLE kept (a BIGINT);")
+			s.enter("INSERT INTO kept VALUES (1), (2);")
+			s.wait("2 rows affected")
+			for i, line := range []string{"BEGIN;", "INSERT INTO kept VALUES (3);", "SELECT 1 AS one;", "DELETE FROM kept;", "SAVEPOINT a;", `\d kept`, "ROLLBACK;"} {
+				if i == cut {
+					if i > 0 {
+						s.wait("1 row affected")
+					}
+					srv.Faults().KillConns()
+				}
+				s.enter(line)
+			}
+			s.prompted("=>")
+			s.enter("SELECT * FROM kept;")
+			require.Contains(t, s.wait("(2 rows"), "ERROR: not run, as it would be outside of the transaction")
+			require.Contains(t, s.text(), "ROLLBACK first")
+		})
+	}
+}
+
+func TestATransactionThatCouldNotBeginIsNotCommitted(t *testing.T) {
+	srv := serve(t, testserver.Options{Profile: testserver.Dremio()})
+	s := open(t, nil, srv.URI())
+	s.prompted("=>")
+	s.enter("BEGIN;")
+	s.prompted("!>")
+	s.enter("CREATE TABLE made (a BIGINT);")
+	s.wait("ERROR: not run")
+	s.enter("COMMIT;")
+	s.wait("ERROR: nothing was committed: ")
+	s.prompted("=>")
+	s.enter("SELECT * FROM made;")
+	s.wait("name made does not exist")
+}
+
+func TestAFailureToPrintAbortsNoTransaction(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	s := open(t, nil, srv.URI())
+	s.prompted("=>")
+	s.enter("BEGIN;")
+	s.prompted("*>")
+	s.enter(`\format parquet`)
+	s.enter("SELECT 1;")
+	s.wait("not for a terminal")
+	s.prompted("*>")
+}
+
 func TestThePromptTellsOfTheTransaction(t *testing.T) {
 	srv := serve(t, testserver.Options{})
 	s := open(t, nil, srv.URI())
@@ -445,6 +499,11 @@ func TestWatchRepeatsUntilCtrlC(t *testing.T) {
 	s.waitFor("three results", func(text string) bool { return strings.Count(text, "(1 row") > 3 })
 	s.keys("C-c")
 	s.prompted("=>")
+	s.enter(`\watch 600`)
+	s.waitFor("the pause", func(text string) bool { return strings.Contains(text, "600") && strings.HasSuffix(strings.TrimSpace(text), "s)") })
+	s.keys("C-c")
+	s.prompted("=>")
+	require.NotContains(t, s.text(), "ERROR")
 	s.enter(`\q`)
 	s.wait("EXIT 0")
 }
