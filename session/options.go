@@ -33,8 +33,8 @@ type QueryOptions struct {
 	// a text, exactly; where a server made with DataFusion (InfluxDB 3, Spice) tells that the
 	// parameter is a number, it goes as one, and so does a text that is one, since that server
 	// would compare texts. A time is sent in microseconds, cut off to them, unless the server
-	// tells that a parameter has nanoseconds; for a timestamp without zone it is the clock
-	// of UTC. Where the server tells that a parameter is a date or a time of day, it is that
+	// tells that a parameter has nanoseconds; for a timestamp without zone, where the server
+	// tells that (see adbcpool), it is the clock of UTC. Where the server tells that a parameter is a date or a time of day, it is that
 	// of the time in its own zone, and a duration within a day is a time of day, too. Where it
 	// does not tell, as DuckDB of the inner of two casts, (?::DATE)::VARCHAR, the server makes
 	// its date of the instant: give a text.

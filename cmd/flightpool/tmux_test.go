@@ -500,7 +500,9 @@ func TestWatchRepeatsUntilCtrlC(t *testing.T) {
 	s.keys("C-c")
 	s.prompted("=>")
 	s.enter(`\watch 600`)
-	s.waitFor("the pause", func(text string) bool { return strings.Contains(text, "600") && strings.HasSuffix(strings.TrimSpace(text), "s)") })
+	s.waitFor("the pause", func(text string) bool {
+		return strings.Contains(text, "600") && strings.HasSuffix(strings.TrimSpace(text), "s)")
+	})
 	s.keys("C-c")
 	s.prompted("=>")
 	require.NotContains(t, s.text(), "ERROR")

@@ -87,9 +87,14 @@
 // ingestion stored, is the driver's word: DuckDB's tells 0 of a change. What rows have failed with while they
 // were read has no code of ADBC's, and no SQLSTATE. DuckDB's loads rows into a temporary table, from which
 // a statement stores them by the names of their columns. It would take Arrow's intervals of days
-// and milliseconds for other lengths: they are refused (FaultUsage). PostgreSQL's sends the bytes of a value whatever its
+// and milliseconds for other lengths: they are refused (FaultUsage). It tells no types of parameters: a time.Time among them goes into a
+// column without a zone, and is compared with one, by the session's TimeZone, which is the machine's until it is set: Config.OnConnect
+// with SET TimeZone = 'UTC' has it be UTC's clock. PostgreSQL's sends the bytes of a value whatever its
 // column: rows of other types than a table that is there has are refused (FaultUsage). A statement of it that has a time.Time among its
 // parameters runs with the time zone UTC, whatever the session's is: that is the zone of its dates and of what it casts to a time.
+// Within a transaction that driver has the server tell a statement's parameters, by its text alone: one of which the server cannot tell the
+// types (jsonb_build_object('k', $1)) fails there, and aborts the transaction, and does not with a cast ($1::text). Use 1.13.0 of it or a
+// newer one: those before store NULLs within lists as values.
 // The Flight SQL driver is refused there: use Open.
 //
 // # ADBC's transactions

@@ -98,6 +98,6 @@
 //	generic_driver.go        which driver it is
 //	generic_call.go          one call of it
 //	generic_query.go, generic_partitions.go, generic_prepared.go, generic_kept.go, generic_ingest.go, generic_whole.go,
-//	generic_duckdb.go, generic_postgres.go, generic_ask.go, generic_tx.go, generic_owntx.go, generic_proofs.go, generic_metadata.go,
+//	generic_duckdb.go, generic_postgres.go, generic_ask.go, generic_tx.go, generic_owntx.go, generic_realtx.go, generic_proofs.go, generic_metadata.go,
 //	generic_columns.go
 package adbcconn

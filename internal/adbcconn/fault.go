@@ -130,13 +130,15 @@ func faultOf(e adbc.Error) backend.Fault {
 	if s, ok := statusOf(e); ok {
 		return backend.FaultOf(s.Code(), s.Message())
 	}
-	if e.Code == adbc.StatusIO || e.Code == adbc.StatusInternal || e.Code == adbc.StatusUnknown {
-		switch state := stateOf(e); {
-		case strings.HasPrefix(state, "28"):
-			return backend.FaultAuth
-		case isStatements(state), commitFailed(e):
-			return backend.FaultStatement
-		}
+	ended := e.Code == adbc.StatusCancelled || e.Code == adbc.StatusTimeout
+	switch state := stateOf(e); {
+	case ended:
+	case strings.HasPrefix(state, "28"):
+		return backend.FaultAuth
+	case endsConnection(state):
+		return backend.FaultTransport
+	case isStatements(state), commitFailed(e):
+		return backend.FaultStatement
 	}
 	switch e.Code {
 	case adbc.StatusNotImplemented:
@@ -169,10 +171,18 @@ func stateOf(e adbc.Error) string {
 	return state
 }
 
+// endsConnection reports whether an SQLSTATE says that the connection has ended, or could not begin: behind the
+// last two PostgreSQL closes it.
+func endsConnection(state string) bool {
+	return strings.HasPrefix(state, "08") || strings.HasPrefix(state, "57P") || state == idleInTx || state == longTx
+}
+
+const idleInTx, longTx = "25P03", "25P04"
+
 // isStatements reports whether an SQLSTATE says that the server has refused or failed a statement, and that
 // nothing of it is left: not where it tells of a connection, of want of resources, of an operator, of the
 // system, of what it does not know itself, or of a driver's (HY).
 func isStatements(state string) bool {
-	const notKnown, idleInTx, longTx = "40003", "25P03", "25P04" // behind the latter two PostgreSQL closes the connection
+	const notKnown = "40003"
 	return state != "" && state != notKnown && state != idleInTx && state != longTx && !slices.Contains([]string{"00", "01", "02", "08", "53", "57", "58", "F0", "HY", "IM", "XX"}, state[:2])
 }

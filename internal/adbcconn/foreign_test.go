@@ -502,7 +502,7 @@ func TestFaultsOfForeignDriversByTheirStatus(t *testing.T) {
 	}
 	// To the driver for PostgreSQL what it has no word for is an I/O error.
 	for state, want := range map[string]backend.Fault{
-		"P0001": backend.FaultStatement, "40001": backend.FaultStatement, "40P01": backend.FaultStatement, "22012": backend.FaultStatement, "28P01": backend.FaultAuth,
+		"P0001": backend.FaultStatement, "40001": backend.FaultStatement, "40P01": backend.FaultStatement, "22012": backend.FaultStatement, "0A000": backend.FaultStatement, "28P01": backend.FaultAuth,
 		"08006": backend.FaultTransport, "57P01": backend.FaultTransport, "40003": backend.FaultTransport, "53200": backend.FaultTransport, "XX000": backend.FaultTransport,
 		"25P02": backend.FaultStatement, "25P03": backend.FaultTransport, "25P04": backend.FaultTransport,
 		"58030": backend.FaultTransport, "HY000": backend.FaultTransport, "00000": backend.FaultTransport, "\x00\x00\x00\x00\x00": backend.FaultTransport, "p0001": backend.FaultTransport,
@@ -510,10 +510,15 @@ func TestFaultsOfForeignDriversByTheirStatus(t *testing.T) {
 		e := adbc.Error{Code: adbc.StatusIO}
 		copy(e.SqlState[:], state)
 		require.Equal(t, want, faultOf(e), state)
-		if e.Code = adbc.StatusInternal; want == backend.FaultTransport {
-			want = backend.FaultUnknown
+		byState := want != backend.FaultTransport || endsConnection(state)
+		for code, otherwise := range map[adbc.Status]backend.Fault{
+			adbc.StatusInternal: backend.FaultUnknown, adbc.StatusNotImplemented: backend.FaultUnsupported, adbc.StatusInvalidState: backend.FaultStatement, adbc.StatusInvalidArgument: backend.FaultStatement,
+		} {
+			if e.Code = code; byState {
+				otherwise = want
+			}
+			require.Equal(t, otherwise, faultOf(e), "%s: %v", state, code)
 		}
-		require.Equal(t, want, faultOf(e), state)
 		e.Code = adbc.StatusCancelled
 		require.Equal(t, backend.FaultContext, faultOf(e), state)
 	}

@@ -82,8 +82,9 @@ type GenericConn struct {
 	// may run on there. It is accessed with driverLock held.
 	cutMidway bool
 
-	tx     atomic.Pointer[backend.TxID] // the open transaction, or nil
-	lastTx atomic.Int64
+	tx         atomic.Pointer[backend.TxID] // the open transaction, or nil
+	lastTx     atomic.Int64
+	failedInTx atomic.Bool // something has, since it began
 
 	closeOnce sync.Once
 	closeErr  error

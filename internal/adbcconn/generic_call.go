@@ -87,6 +87,7 @@ func runInDriver[T any](t *driverCall, stage backend.Stage, f func(context.Conte
 		c.markLost(fmt.Errorf("the driver does not return from %s, whose context has ended", t.op))
 		return none, t.wrapError(stage, cause)
 	case a.Err != nil:
+		c.failedInTx.Store(true)
 		return none, t.wrapError(stage, a.Err)
 	}
 	return a.Value, nil

@@ -88,8 +88,9 @@ func (c *GenericConn) keep(ctx context.Context, p *genericPrepared, call backend
 	}
 	if p.stmt != nil { // of a transaction that has ended
 		_ = p.stmt.Close()
-	} else {
-		p.describe(ctx, stmt)
+	} else if err := p.describe(ctx, stmt); err != nil {
+		_ = stmt.Close()
+		return err
 	}
 	p.stmt, p.call, p.boundForQuery, c.prepared[p] = stmt, call, false, struct{}{}
 	return nil

@@ -46,14 +46,15 @@ func (c *GenericConn) Prepare(ctx context.Context, sql string, call backend.Call
 }
 
 // describe keeps what the server tells of a statement.
-func (p *genericPrepared) describe(ctx context.Context, stmt adbc.Statement) {
-	if schema, err := stmt.GetParameterSchema(); err == nil {
-		p.params = schema // else the server did not tell
+func (p *genericPrepared) describe(ctx context.Context, stmt adbc.Statement) error {
+	if err := p.describeParams(stmt); err != nil {
+		return err
 	}
 	if p.conn.isFlightSQL { // others may ask their server for it
 		p.params = flightconn.ByNumberOrColumn(p.params, p.sql)
 		p.rows = preparedResultSchema(ctx, stmt)
 	}
+	return nil
 }
 
 // ParameterSchema is part of backend.Prepared.
@@ -168,7 +169,7 @@ func (p *genericPrepared) Update(ctx context.Context, params arrow.RecordBatch, 
 			return 0, err
 		}
 	}
-	return t.update(p.bound(params, call), call)
+	return t.update(p.bound(params, call), p.sql, call)
 }
 
 // closeStatement closes the driver's statement, once. The caller holds driverLock.

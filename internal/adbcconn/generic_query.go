@@ -249,7 +249,7 @@ func (c *GenericConn) Update(ctx context.Context, sql string, call backend.Call)
 		t.end()
 		return 0, err
 	}
-	n, err := t.update(run, call)
+	n, err := t.update(run, sql, call)
 	var e *backend.Error
 	if c.mustProve(call) && errors.As(err, &e) && e.Fault == backend.FaultSession {
 		e.Unsent = false // the session may have been replaced after it had run the statement
@@ -258,7 +258,7 @@ func (c *GenericConn) Update(ctx context.Context, sql string, call backend.Call)
 }
 
 // update runs a statement for its effect, and ends the call.
-func (t *driverCall) update(prepare toExecute, call backend.Call) (int64, error) {
+func (t *driverCall) update(prepare toExecute, sql string, call backend.Call) (int64, error) {
 	defer t.end()
 	return runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
 		stmt, done, err := prepare(ctx)
@@ -266,7 +266,7 @@ func (t *driverCall) update(prepare toExecute, call backend.Call) (int64, error)
 			return 0, err
 		}
 		defer done()
-		n, err := stmt.ExecuteUpdate(ctx)
+		n, err := t.conn.runForEffect(ctx, stmt, sql)
 		t.conn.noteCut(ctx, call, err)
 		if err == nil {
 			t.conn.ownTx = "" // the driver has ended it

@@ -1,6 +1,7 @@
 package adbcconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,8 +43,11 @@ func (c *GenericConn) BeginProven(ctx context.Context, prove func(context.Contex
 		_ = doInDriver(t, backend.StageClose, func(context.Context) error { dropProofs(); return nil }) // or the next beginProofs does
 		return "", err
 	}
-	err = doInDriver(t, backend.StageExecute, func(context.Context) error {
-		err := c.autocommit(false)
+	err = doInDriver(t, backend.StageExecute, func(ctx context.Context) error {
+		err := c.endLeftReads(ctx)
+		if err == nil {
+			err = c.autocommit(false)
+		}
 		if c.autocommitOff, c.cutMidway = err == nil, false; err != nil {
 			dropProofs()
 		}
@@ -52,6 +56,7 @@ func (c *GenericConn) BeginProven(ctx context.Context, prove func(context.Contex
 	if err != nil {
 		return "", err
 	}
+	c.failedInTx.Store(false)
 	id := backend.TxID(fmt.Sprintf("adbc-%d", c.lastTx.Add(1)))
 	c.tx.Store(&id)
 	return id, nil
@@ -114,7 +119,7 @@ func (c *GenericConn) EndTx(ctx context.Context, tx backend.TxID, commit bool) e
 		return c.newError(t.op, backend.StageExecute, backend.FaultStatement, errUnknownTx)
 	}
 	if commit {
-		if err := t.checkProof(); err != nil {
+		if err := cmp.Or(t.checkProof(), t.checkGoesOn()); err != nil {
 			return err // it is open still, and can be rolled back
 		}
 	}

@@ -83,6 +83,7 @@ func postgres() *database {
 			{name: "an exception keeps its SQLSTATE, and is no loss of the session", run: exception, costs: 1},
 			{name: "a statement with a time that fails leaves no transaction to the next caller", run: ownTransaction},
 			{name: "a result with a time among its parameters that is left leaves the session's time zone", run: zoneStays},
+			{name: "a transaction that a refusal has aborted is not committed, whatever the driver calls it", run: abortedTransactions},
 			{name: "rows for arrays, domains and a table behind a temporary one are stored as what they are or not at all", run: otherTypes, costs: 1},
 		},
 	}
@@ -181,6 +182,34 @@ func zoneStays(ctx context.Context, d *database, pool *flightpool.FlightSQLPool)
 	got, err := flightpool.CollectOneRow[string](other.Query(ctx, ask))
 	_, undo := pool.Update(ctx, "ALTER ROLE CURRENT_USER RESET TimeZone")
 	return "", errors.Join(err, undo, equal("time zone", []string{got}, []string{zone}))
+}
+
+// abortedTransactions has a transaction aborted by what the driver calls not implemented, and the server refuse what the driver asks it of a text in
+// another. The server answers the COMMIT of an aborted one with ROLLBACK, which the driver takes for success.
+func abortedTransactions(ctx context.Context, _ *database, pool *flightpool.FlightSQLPool) (string, error) {
+	if err := table(ctx, pool, "aborted"); err != nil {
+		return "", err
+	}
+	tx, err := pool.BeginTx(ctx, flightpool.TxOptions{})
+	if err != nil {
+		return "", err
+	}
+	_, stored := tx.Update(ctx, "INSERT INTO aborted VALUES (1)")
+	_, refused := tx.Update(ctx, "CREATE TABLE parted (a INT, b INT UNIQUE) PARTITION BY LIST (a)")
+	committed := tx.Commit(ctx)
+	if stored != nil || refused == nil || !errors.Is(committed, flightpool.ErrTxAborted) {
+		return "", fmt.Errorf("Commit answers %w behind %w and %w", committed, stored, refused)
+	}
+	if tx, err = pool.BeginTx(ctx, flightpool.TxOptions{}); err != nil {
+		return "", err
+	}
+	_, stored = tx.Update(ctx, "INSERT INTO aborted VALUES (2)")
+	_, refused = tx.PrepareQuery(ctx, "INSERT INTO missing VALUES ($1)")
+	committed = tx.Commit(ctx)
+	if stored != nil || refused == nil || !errors.Is(committed, flightpool.ErrTxAborted) {
+		return "", fmt.Errorf("Commit answers %w behind %w and %w, of a Prepare", committed, stored, refused)
+	}
+	return "", holds(ctx, pool, "aborted")
 }
 
 // otherTypes ingests into columns whose types are not those of the rows, as is seen at a second look alone.
