@@ -25,6 +25,9 @@ func (r *Reservoir[C]) close(e *entry[C]) {
 	var fx effects[C]
 	r.mu.Lock()
 	r.mu.stats.Closed[e.reason]++
+	if e.stalled {
+		r.mu.stalled--
+	}
 	r.remove(e)
 	r.reconcile(&fx)
 	r.unlock(&fx)
@@ -39,6 +42,8 @@ func (r *Reservoir[C]) closeStalled(e *entry[C]) {
 	stalls := e.state == closing
 	if stalls {
 		r.mu.stats.CloseStalls++
+		r.mu.stalled++
+		e.stalled = true
 		r.mu.tasks++
 	}
 	r.mu.Unlock()
@@ -49,6 +54,16 @@ func (r *Reservoir[C]) closeStalled(e *entry[C]) {
 	if stalled := r.cfg.Hooks.CloseStalled; stalled != nil {
 		r.callHook(func() { stalled(e.reason) })
 	}
+}
+
+// leftClosed ends the entry of an open that has failed, whose connection is closed now.
+func (r *Reservoir[C]) leftClosed(e *entry[C]) {
+	_ = releasePermission(e.release) // its error has no receiver: the open was reported
+	var fx effects[C]
+	r.mu.Lock()
+	r.remove(e)
+	r.reconcile(&fx)
+	r.unlock(&fx)
 }
 
 // releasePermission calls the release of Admit, if there is one.

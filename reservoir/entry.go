@@ -65,6 +65,7 @@ type entry[C any] struct {
 	lost error
 
 	release func() // gives the permission of Admit back
+	stalled bool   // its Close takes longer than CloseTimeout; counted in mu.stalled
 	reason  Reason
 	cause   error
 

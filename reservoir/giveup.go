@@ -16,7 +16,7 @@ const (
 )
 
 // GiveUp has n connections closed for others who wait for permissions of Admit, those
-// included that are being closed already: idle ones now, below MinIdle too, and for the rest
+// included that are being closed already, but for those whose Close takes longer than CloseTimeout: idle ones now, below MinIdle too, and for the rest
 // those in use that come back within five minutes, in place of lending them again. Nobody
 // loses a connection under a loan. It does not wait, and returns how many of the n it gives
 // up; those in use count unless none has come back for five seconds. A later call takes the
@@ -35,12 +35,12 @@ func (r *Reservoir[C]) promise(n int) (lacking, most int) {
 	defer r.mu.Unlock()
 	p, now := &r.mu.promise, r.clock.read()
 	r.endPromise(now)
-	lacking = max(0, n-r.mu.count[closing])
+	lacking = max(0, n-(r.mu.count[closing]-r.mu.stalled))
 	most = lacking
 	switch {
 	case p.n == 0:
 		p.since = now
-	case !p.isLikely(now): // no more where nothing comes back: n is what others ask for who reckon with none
+	case !p.isLikely(now) && n < len(r.mu.all): // no more where nothing comes back: n is what others ask for who reckon with none
 		most = p.n
 	}
 	p.n, p.until = lacking, addSaturating(now, int64(promiseLasts))
@@ -79,8 +79,8 @@ func (r *Reservoir[C]) endPromise(now int64) {
 	}
 }
 
-// countPromised counts a connection that is about to be closed, for whatever reason: others
-// get its permission. The caller holds mu.
+// countPromised counts a connection that is about to be closed, for whatever reason, or an open that
+// gives its permission back: others get it. The caller holds mu.
 func (r *Reservoir[C]) countPromised() {
 	if p := &r.mu.promise; p.n > 0 {
 		p.n--

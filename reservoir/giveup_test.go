@@ -2,6 +2,7 @@ package reservoir_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -245,6 +246,103 @@ func TestPermissionsForOpensThatFailAreWantedByAllWhoWait(t *testing.T) {
 		allow <- struct{}{}
 		time.Sleep(time.Minute)
 		require.Zero(t, r.WantedPermissions(), "it is not")
+		shut(t, r)
+	})
+}
+
+// Who is asked for all gives up all, whatever it was asked for before.
+func TestAllAreGivenUpWhateverWasPromisedBefore(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.MaxSize, c.MinIdle = 3, -1 })
+		a, b, c := acquire(t, r), acquire(t, r), acquire(t, r)
+		require.Equal(t, 1, r.GiveUp(1))
+		time.Sleep(time.Minute) // nothing comes back
+		r.GiveUp(math.MaxInt)
+		release(t, a, b, c)
+		synctest.Wait()
+		for _, l := range []loan{a, b, c} {
+			require.True(t, l.Value().closed.Load())
+		}
+		require.Zero(t, r.Stats().Idle)
+		shut(t, r)
+	})
+}
+
+// A Close that hangs gives nothing up.
+func TestWhatHangsInItsCloseIsNotSaidToBeGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.closes = time.Hour
+		r := f.pool(t, func(c *config) { c.MaxSize, c.MinIdle, c.CloseTimeout = 2, -1, time.Second })
+		a, b := acquire(t, r), acquire(t, r)
+		require.NoError(t, a.Discard(nil))
+		release(t, b)
+		synctest.Wait()
+		require.Equal(t, 1, r.GiveUp(1), "it is being closed")
+		require.Equal(t, 1, r.Stats().Idle)
+		time.Sleep(2 * time.Second) // CloseTimeout is over
+		f.set(func() { f.closes = 0 })
+		require.Equal(t, 1, r.GiveUp(1))
+		synctest.Wait()
+		require.Zero(t, r.Stats().Idle, "another goes in its place")
+		time.Sleep(time.Hour)
+
+		f.set(func() { f.closes = time.Millisecond })
+		a, b = acquire(t, r), acquire(t, r)
+		require.NoError(t, a.Discard(nil))
+		release(t, b)
+		synctest.Wait()
+		require.Equal(t, 1, r.GiveUp(1), "that which hung is closed")
+		require.Equal(t, 1, r.Stats().Idle)
+		shut(t, r)
+	})
+}
+
+// An open that fails gives its permission to others, as a connection does that is closed.
+func TestAnOpenThatFailsCountsAsGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.MaxSize, c.MinIdle, c.Admit = 4, -1, f.admit })
+		a := acquire(t, r)
+		f.set(func() { f.dial, f.refuse = time.Second, errRefused })
+		got := call(t.Context(), r)
+		synctest.Wait()
+		require.Equal(t, 1, r.GiveUp(1))
+		time.Sleep(1500 * time.Millisecond) // the open has failed
+		release(t, a)
+		synctest.Wait()
+		require.False(t, a.Value().closed.Load(), "others have had one permission")
+		f.set(func() { f.refuse = nil })
+		release(t, (<-got).loan)
+		shut(t, r)
+	})
+}
+
+// The same of one that is not made, since there is no room for it any more.
+func TestAnOpenThatIsSkippedCountsAsGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		allow := make(chan struct{}, 1)
+		r := f.pool(t, func(c *config) {
+			c.MaxSize, c.MinIdle = 2, -1
+			c.Admit = func(ctx context.Context) (func(), error) {
+				select {
+				case <-allow:
+					return f.admit(ctx)
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+		})
+		allow <- struct{}{}
+		a := acquire(t, r)
+		got := call(t.Context(), r)
+		synctest.Wait()
+		r.Resize(1)
+		require.Equal(t, 1, r.GiveUp(1))
+		allow <- struct{}{}
+		synctest.Wait()
+		require.EqualValues(t, 1, r.Stats().OpensSkipped)
+		release(t, a)
+		require.False(t, a.Value().closed.Load(), "others have had one permission")
+		release(t, (<-got).loan)
 		shut(t, r)
 	})
 }

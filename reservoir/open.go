@@ -132,6 +132,7 @@ func (r *Reservoir[C]) skipOpen(e *entry[C]) {
 	var fx effects[C]
 	r.mu.Lock()
 	r.mu.stats.OpensSkipped++
+	r.countPromised()
 	r.remove(e)
 	r.reconcile(&fx)
 	r.unlock(&fx)
@@ -215,6 +216,9 @@ func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bo
 	if now >= r.mu.retryAt { // opens that fail together are one failure
 		r.backOff(r.mu.failures, now)
 	}
+	if e.release != nil { // Admit had given a permission
+		r.countPromised()
+	}
 	if left == nil {
 		r.remove(e)
 	} else {
@@ -235,16 +239,6 @@ func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bo
 		<-left.closed
 		r.leftClosed(e)
 	}
-}
-
-// leftClosed ends the entry of an open that has failed, whose connection is closed now.
-func (r *Reservoir[C]) leftClosed(e *entry[C]) {
-	_ = releasePermission(e.release) // its error has no receiver: the open was reported
-	var fx effects[C]
-	r.mu.Lock()
-	r.remove(e)
-	r.reconcile(&fx)
-	r.unlock(&fx)
 }
 
 // backOff makes the next open wait, after so many that failed before this

@@ -195,6 +195,11 @@ func (w *world) giveUp() {
 	n := w.wide.random.IntN(4) * w.burst()
 	w.r.mu.Lock()
 	idles, leaving, used := w.r.mu.count[idle], w.r.mu.count[closing], w.r.inUse()
+	for _, e := range w.r.mu.all {
+		if e.stalled { // nobody knows when it will have closed
+			leaving--
+		}
+	}
 	w.r.mu.Unlock()
 	got := w.r.GiveUp(n)
 	w.note("give up %d: %d", n, got)

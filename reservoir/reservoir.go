@@ -75,6 +75,7 @@ type Reservoir[C any] struct {
 
 		maxSize, minIdle int
 		promise          promise
+		stalled          int    // of count[closing], those whose Close takes longer than CloseTimeout
 		ceiling          int    // what the total may not exceed now; above the limit for a while after Resize
 		generation       uint64 // counts Reset and Close: what is older is closed
 

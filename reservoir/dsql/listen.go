@@ -48,8 +48,8 @@ func (c *Cluster) giveUpOnLoan(n int) (closing int) {
 }
 
 // OnReclaim is for a pool above the Cluster, which keeps connections on loan that nobody uses: f is
-// called as NewHolder of package lease has it, where others, of the fleet or the process, are short of
-// connections and the Cluster has fewer idle ones itself; and for all where leases are revoked, when that
+// called as NewHolder of package lease has it, with what the Cluster does not have idle itself, which may be nothing, where
+// others, of the fleet or the process, are or were short of connections; and for all where leases are revoked, when that
 // is told and at its deadline, by which what is on loan is cut. A later call takes the place of this; stop ends it.
 func (c *Cluster) OnReclaim(f func(n int) (closing int)) (stop func()) {
 	c.giveUpAbove.Store(&f)

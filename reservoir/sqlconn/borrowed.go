@@ -265,7 +265,7 @@ func runCounted[T any](ctx context.Context, l *borrowedConn, call *tracedCall, r
 	if !errors.Is(err, driver.ErrSkip) {
 		l.count(time.Since(began), err)
 	}
-	return v, l.recordError(ctx, err)
+	return v, withCause(ctx, l.recordError(ctx, err))
 }
 
 // count takes a statement of a borrower into account.

@@ -119,3 +119,15 @@ func (l *borrowedConn) statementContext(ctx context.Context) (limited context.Co
 		}
 	}
 }
+
+// withCause is err, with why the context has ended that it tells of: drivers tell that it has been cancelled, also where the
+// deadline of the transaction has done that.
+func withCause(ctx context.Context, err error) error {
+	if err == nil || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}

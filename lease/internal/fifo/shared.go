@@ -119,6 +119,7 @@ func (s *Shared[K]) All() []*Ticket {
 	var all []*Ticket
 	for of, p := range s.parts {
 		all = append(all, p.callers.All()...)
+		p.surplus = 0
 		s.tidy(of, p)
 	}
 	s.waiting = 0
@@ -155,7 +156,7 @@ func (s *Shared[K]) AskWanted(mu sync.Locker, wanted func(of K, callers int) int
 	defer mu.Unlock()
 	for of, n := range surplus {
 		if p := s.parts[of]; p != nil {
-			p.surplus = n
+			p.surplus = min(n, p.callers.Len()) // some may have left meanwhile
 		}
 	}
 }

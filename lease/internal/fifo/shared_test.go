@@ -446,3 +446,30 @@ func TestACallerWhoComesIsWanted(t *testing.T) {
 	s.Join(1)
 	require.Equal(t, 1, s.Wanted())
 }
+
+func TestWhoComesAfterARefusalIsWanted(t *testing.T) {
+	var s Shared[int]
+	var mu sync.Mutex
+	s.Take(0)
+	s.Join(0)
+	s.AskWanted(&mu, func(int, int) int { return 0 })
+	require.Len(t, s.All(), 1)
+	s.Join(0)
+	require.Equal(t, 1, s.Wanted()) // red: 0
+}
+
+func TestWhoComesWhileAHolderSaysIsWanted(t *testing.T) {
+	var s Shared[int]
+	var mu sync.Mutex
+	s.Take(0)
+	first, second := s.Join(0), s.Join(0)
+	s.AskWanted(&mu, func(int, int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		s.Leave(0, first)
+		s.Leave(0, second)
+		return 0
+	})
+	s.Join(0)
+	require.Equal(t, 1, s.Wanted()) // red: 0
+}
