@@ -51,6 +51,7 @@ func (c *zoningConn) SetOption(_, value string) error {
 	c.driver.autocommit = value == adbc.OptionValueEnabled
 	return nil
 }
+func (c *zoningConn) Commit(context.Context) error   { return nil }
 func (c *zoningConn) Rollback(context.Context) error { c.driver.open = false; return nil }
 func (c *zoningConn) Close() error                   { return nil }
 
@@ -245,6 +246,29 @@ func TestAConnectionWhoseDriverHasLeftTheTimeZoneIsLost(t *testing.T) {
 	require.NoError(t, runZoned(t, d, conn, "several", true, 0, backend.Call{}))
 	require.ErrorContains(t, conn.Lost(), "time zone")
 	require.Equal(t, []string{"several", "COMMIT"}, d.ran)
+}
+
+// A COMMIT keeps it as well.
+func TestAResultThatIsLeftInATransactionLeavesNoTimeZone(t *testing.T) {
+	for _, c := range []struct {
+		sql          string
+		zoned        bool
+		read         int
+		commit, lost bool
+	}{
+		{"several", true, 0, true, true}, {"several", true, 0, false, false}, {"several", true, 2, true, false}, {"several", false, 0, true, false}, {"change", true, -1, true, false},
+	} {
+		d := &zoning{name: "ADBC PostgreSQL Driver"}
+		conn, err := OpenGeneric(t.Context(), d, GenericConfig{})
+		require.NoError(t, err)
+		tx, err := conn.Begin(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, runZoned(t, d, conn, c.sql, c.zoned, c.read, backend.Call{Tx: tx}))
+		require.NoError(t, runZoned(t, d, conn, "change", true, -1, backend.Call{Tx: tx}), "which does not put it back")
+		require.NoError(t, conn.EndTx(t.Context(), tx, c.commit), "the end itself stands")
+		require.Equal(t, c.lost, conn.Lost() != nil, "%+v", c)
+		require.NoError(t, conn.Close())
+	}
 }
 
 func TestParametersForWhichThatDriverBeginsATransaction(t *testing.T) {

@@ -78,6 +78,10 @@ type GenericConn struct {
 	ownTx     string
 	ownTxRows int64 // of its parameters
 
+	// zoneSet says that the driver has set the time zone in its caller's transaction for what is under way, and zoneLeft that
+	// it has not put it back. They are accessed with driverLock held.
+	zoneSet, zoneLeft bool
+
 	// cutMidway says that a change of the transaction which is several to the server was cut, and
 	// may run on there. It is accessed with driverLock held.
 	cutMidway bool

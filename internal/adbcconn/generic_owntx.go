@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -14,19 +15,35 @@ import (
 // back and commits. Where the statement fails, in the server or before that, or its result is left, the transaction stays: all that came next
 // would be done in it, and be told as done, or be refused. A ROLLBACK puts the zone back, a COMMIT does not.
 //
+// Within a transaction of its caller's it sets the zone, and puts it back, alike: what a result that is left leaves behind, a COMMIT keeps.
+//
 // INVARIANT: no call outside of a transaction leaves one behind, or another time zone, or the connection is lost.
 
 // expectOwnTx says that the statement which is about to run has these parameters. Until it has succeeded, its transaction is one to be rolled
 // back. The caller holds driverLock.
 func (c *GenericConn) expectOwnTx(params arrow.RecordBatch) {
-	if c.autocommitOff || !c.isPostgreSQL() {
+	if !c.isPostgreSQL() || !slices.ContainsFunc(params.Schema().Fields(), func(f arrow.Field) bool { return mayBeZoned(f.Type) }) {
 		return
 	}
-	for _, field := range params.Schema().Fields() {
-		if mayBeZoned(field.Type) {
-			c.ownTx, c.ownTxRows = "ROLLBACK", params.NumRows()
-		}
+	if c.autocommitOff {
+		c.zoneSet = true
+	} else {
+		c.ownTx, c.ownTxRows = "ROLLBACK", params.NumRows()
 	}
+}
+
+// ownTxEnded says that the driver has ended its transaction, and put the time zone back. The caller holds driverLock.
+func (c *GenericConn) ownTxEnded() { c.ownTx, c.zoneSet = "", false }
+
+// leaveZone says that a result is let go of, be it not at its end. The caller holds driverLock.
+func (c *GenericConn) leaveZone() { c.zoneLeft, c.zoneSet = c.zoneLeft || c.zoneSet, false }
+
+// zoneAfter gives up the connection behind a COMMIT of the transaction in which the time zone was left. The caller holds driverLock.
+func (c *GenericConn) zoneAfter(commit bool) {
+	if commit && c.zoneLeft {
+		c.markLost(errZoneLeft)
+	}
+	c.zoneLeft, c.zoneSet = false, false
 }
 
 // mayBeZoned reports whether a parameter of the type may be a time with a zone to the driver. What is NULL in all rows is of the type
@@ -66,7 +83,7 @@ func (c *GenericConn) readOwnTx(rows array.RecordReader) {
 		continue
 	}
 	if c.keepsOwnTx(false); rows.Err() == nil {
-		c.ownTx = "" // the driver has ended it
+		c.ownTxEnded()
 	}
 }
 
@@ -85,4 +102,4 @@ func (c *GenericConn) endOwnTx() {
 	}
 }
 
-var errZoneLeft = errors.New("the driver has left the session's time zone at UTC: the result of several rows of parameters, with a time among them, was not read to its end")
+var errZoneLeft = errors.New("the driver has left the session's time zone at UTC: a result of parameters with a time among them was not read to its end")

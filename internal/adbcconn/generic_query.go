@@ -44,6 +44,7 @@ func (r *genericRows) release() {
 		r.reader.Release()
 		r.done()
 		r.conn.endOwnTx()
+		r.conn.leaveZone()
 	}
 }
 
@@ -194,7 +195,7 @@ func (r *genericSource) next() (arrow.RecordBatch, error) {
 		case batch != nil:
 			batch.Retain()
 		default:
-			r.call.conn.ownTx = "" // the driver has ended it
+			r.call.conn.ownTxEnded()
 		}
 		return batch, r.call.conn.verifyAfterRefusal(err)
 	}, releaseBatch)
@@ -269,7 +270,7 @@ func (t *driverCall) update(prepare toExecute, sql string, call backend.Call) (i
 		n, err := t.conn.runForEffect(ctx, stmt, sql)
 		t.conn.noteCut(ctx, call, err)
 		if err == nil {
-			t.conn.ownTx = "" // the driver has ended it
+			t.conn.ownTxEnded()
 		}
 		t.conn.endOwnTx()
 		return max(n, -1), t.conn.verifyAfterRefusal(err)

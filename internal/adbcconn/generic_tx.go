@@ -172,6 +172,7 @@ func (c *GenericConn) endOnDriver(ctx context.Context, commit bool) error {
 		return err // of unknown outcome, wherever it was
 	}
 	if err == nil {
+		c.zoneAfter(commit)
 		err := c.autocommit(true)
 		if c.autocommitOff = err != nil; c.autocommitOff {
 			c.markLost(fmt.Errorf("%w: %w", errTxEndFailed, err)) // the end itself stands
