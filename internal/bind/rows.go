@@ -3,6 +3,7 @@ package bind
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"unicode"
@@ -188,12 +189,13 @@ func (r *Rows) schemaOf(rows [][]Value) *arrow.Schema {
 	for i, f := range r.fields {
 		t := elementType(f.Type, 0)
 		isDecimal := isDecimalField(f.Type)
-		for _, row := range rows {
-			if row[i].v != nil {
-				t = row[i].arrowType()
-				_, isDecimal = row[i].v.(rowscan.Decimal)
-				break
-			}
+		telling := slices.IndexFunc(rows, func(row []Value) bool { return row[i].hasType() })
+		if telling < 0 { // a list without values is one of whatever
+			telling = slices.IndexFunc(rows, func(row []Value) bool { return row[i].v != nil })
+		}
+		if telling >= 0 {
+			t = rows[telling][i].arrowType()
+			_, isDecimal = rows[telling][i].v.(rowscan.Decimal)
 		}
 		if isDecimal {
 			t = decimalColumn(rows, i)
@@ -211,10 +213,10 @@ func (r *Rows) batchOf(rows [][]Value, first int) (arrow.RecordBatch, error) {
 			want := r.schema.Field(i).Type
 			err := error(nil)
 			d, isDecimal := v.v.(rowscan.Decimal)
-			if t := v.arrowType(); isDecimal && arrow.IsDecimal(want.ID()) {
+			if isDecimal && arrow.IsDecimal(want.ID()) {
 				err = appendDecimal(b.Field(i), d)
-			} else if v.v != nil && !arrow.TypeEqual(t, want) {
-				err = fmt.Errorf("is %v, the rows before are %v", t, want)
+			} else if !v.isOf(want) {
+				err = fmt.Errorf("is %v, the rows before are %v", v.arrowType(), want)
 			} else {
 				err = v.AppendTo(b.Field(i))
 			}

@@ -284,3 +284,20 @@ func TestAStructWithFieldsAndMarshalTextIsARow(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []map[string]any{{"created": at, "by": "ann", "addr": "::1", "n": int64(7)}, {"created": at, "by": "bob", "addr": nil, "n": int64(8)}}, rows)
 }
+
+func TestAListWithoutAValueFitsTheListsOfItsColumn(t *testing.T) {
+	type row struct{ L []any }
+	for want, rows := range map[string][]row{
+		"int64": {{[]any{1}}, {[]any{}}, {[]any{nil}}, {nil}}, "float64": {{[]any{}}, {[]any{nil}}, {[]any{1.5}}}, "utf8": {{[]any{}}, {[]any{nil}}},
+	} {
+		read, types, err := rowsOf(t, rows...)
+		require.NoError(t, err)
+		require.Equal(t, []string{"l list<item: " + want + ", nullable>"}, types)
+		require.Len(t, read, len(rows))
+	}
+	_, types, err := rowsOf(t, struct{ L any }{[]any{}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"l list<item: utf8, nullable>"}, types)
+	_, _, err = rowsOf(t, row{[]any{1}}, row{[]any{"a"}})
+	require.ErrorContains(t, err, "the rows before are list<item: int64, nullable>")
+}
