@@ -71,7 +71,7 @@ func (r *Reservoir[C]) replaceAll() (last uint64) {
 	last = r.mu.generation
 	r.mu.generation++
 	r.mu.outdated = r.mu.idle.n
-	r.mu.failures, r.mu.retryAt = 0, 0
+	r.mu.failures, r.mu.retryAt, r.mu.serverFails = 0, 0, false
 	r.mu.Unlock()
 	for again := true; again; {
 		var fx effects[C]

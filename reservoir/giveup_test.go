@@ -3,6 +3,7 @@ package reservoir_test
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,6 +205,79 @@ func TestPermissionsForOpensThatFailAreWantedByCallersAlone(t *testing.T) {
 		release(t, (<-got).loan)
 		shut(t, r)
 	})
+}
+
+// Behind an outage of what grants permissions, none of which says anything of the server, MinIdle is wanted as ever.
+func TestAPermissionThatFailsSaysNothingOfOpens(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		var back atomic.Bool
+		r := f.pool(t, func(c *config) {
+			c.MinIdle = 1
+			c.Admit = func(ctx context.Context) (func(), error) {
+				if !back.Load() { // one at a time
+					return nil, errRefused
+				}
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+		})
+		synctest.Wait()
+		back.Store(true)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 1, r.Stats().Opening)
+		require.Equal(t, 1, r.WantedPermissions())
+		shut(t, r)
+	})
+}
+
+func TestWhatSaysThatOpensFailHolds(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(t *testing.T, r *pool, f *fake, allow chan struct{}, lose func())
+		wanted  int
+	}{
+		"nothing": {func(*testing.T, *pool, *fake, chan struct{}, func()) {}, 0},
+		"a reset": {func(_ *testing.T, r *pool, _ *fake, _ chan struct{}, _ func()) { r.Reset() }, 1},
+		"a success": {func(t *testing.T, r *pool, f *fake, allow chan struct{}, _ func()) {
+			f.set(func() { f.refuse = nil })
+			got := call(t.Context(), r)
+			allow <- struct{}{}
+			require.NoError(t, (<-got).loan.Discard(nil))
+		}, 1},
+		"a success that is lost at once": {func(t *testing.T, r *pool, f *fake, allow chan struct{}, lose func()) {
+			f.set(func() { f.refuse = nil })
+			got := call(t.Context(), r)
+			allow <- struct{}{}
+			release(t, (<-got).loan)
+			lose()
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fake) {
+				f.refuse = errRefused
+				allow := make(chan struct{}, 1)
+				var lost atomic.Pointer[func(error)]
+				r := f.pool(t, func(c *config) {
+					c.MinIdle = 1
+					c.Watch = func(_ *conn, report func(error)) { lost.Store(&report) }
+					c.Admit = func(ctx context.Context) (func(), error) {
+						select {
+						case <-allow:
+							return f.admit(ctx)
+						case <-ctx.Done():
+							return nil, ctx.Err()
+						}
+					}
+				})
+				allow <- struct{}{}
+				time.Sleep(time.Minute)
+				c.happens(t, r, f, allow, func() { (*lost.Load())(errCut) })
+				time.Sleep(time.Minute)
+				require.Equal(t, 1, r.Stats().Opening)
+				require.Equal(t, c.wanted, r.WantedPermissions())
+				shut(t, r)
+			})
+		})
+	}
 }
 
 // One who waits until the pool is ready waits over opens that fail, and who has left before its connection came would never be served.

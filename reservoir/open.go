@@ -99,7 +99,7 @@ func (r *Reservoir[C]) WantedPermissions() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.openCounts()
-	if c.opensFailing && r.clock.read() < addSaturating(r.mu.retryAt, int64(failureLasts)) {
+	if r.mu.serverFails && r.clock.read() < addSaturating(r.mu.retryAt, int64(failureLasts)) {
 		c.minIdle, c.stale, c.superseded = 0, 0, 0
 	}
 	wanted := r.wantedOf(c)
@@ -159,6 +159,7 @@ func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) (
 		r.mu.priorFailures, r.mu.stableAt = r.mu.failures, now+int64(earlyLossWindow)
 	}
 	r.mu.failures, r.mu.retryAt, r.mu.lastOpenErr, r.mu.failedUpTo = 0, 0, nil, 0
+	r.mu.serverFails = false
 	r.mu.lastCheckFailed = false
 	r.mu.jitterPhase += goldenStep
 	together := counts{maxSize: r.mu.maxSize, maxOpens: r.cfg.MaxConcurrentOpens}.maxReplacing()
@@ -216,8 +217,9 @@ func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bo
 	if now >= r.mu.retryAt { // opens that fail together are one failure
 		r.backOff(r.mu.failures, now)
 	}
-	if e.release != nil { // Admit had given a permission
-		r.countPromised()
+	if e.release != nil || r.cfg.Admit == nil {
+		r.mu.serverFails = true
+		r.countPromised() // others get the permission
 	}
 	if left == nil {
 		r.remove(e)
@@ -288,6 +290,6 @@ func (r *Reservoir[C]) countEarlyLoss(e *entry[C], now int64) {
 	if now >= r.mu.stableAt {
 		r.mu.priorFailures = 0
 	}
-	r.mu.lastOpenErr = e.lost
+	r.mu.lastOpenErr, r.mu.serverFails = e.lost, true
 	r.backOff(r.mu.priorFailures, now)
 }

@@ -79,7 +79,8 @@ type Reservoir[C any] struct {
 		ceiling          int    // what the total may not exceed now; above the limit for a while after Resize
 		generation       uint64 // counts Reset and Close: what is older is closed
 
-		failures      int // opens that failed in a row
+		failures      int  // opens that failed in a row
+		serverFails   bool // one of these was made: Admit had allowed it
 		retryAt       int64
 		failedUpTo    uint64 // waiters up to this one have seen an open begin and fail, and none succeed since
 		priorFailures int    // failures before the success that ended them,
