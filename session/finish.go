@@ -143,7 +143,7 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 	s.mu.dropKept = s.mu.dropKept || e != nil && s.policy.Statements != nil && mayLeaveHandle(e)
 	switch {
 	case e == nil:
-		s.mu.proof.recordUnproven(began)
+		s.mu.proof.recordUnproven(began, c.backendCall.Tx != "")
 	case lost != nil || e.Fault == backend.FaultTransport || e.Fault == backend.FaultSession:
 		if lost == nil {
 			lost = e.Err

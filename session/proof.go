@@ -44,7 +44,7 @@ type proof struct {
 	unasked  bool // it has refused the question whether it does
 	stmt     backend.Prepared
 	nonce    string
-	lastSent time.Time // when the last proof was sent that has held, or without one the last statement that was answered
+	lastSent time.Time // when the last proof was sent that has held, or without one the last statement that was answered, or came with nothing to lose
 }
 
 type proofState uint8
@@ -66,11 +66,12 @@ func (p *proof) recordAnswer(at time.Time) {
 }
 
 // recordUnproven is recordAnswer for an answer before which the session need not have
-// been proven, such as that of a Rollback: after a pause it may be another session's. Where
-// there is a proof, only that counts: else reads that follow each other closely would go
-// on unproven for as long as they do.
-func (p *proof) recordUnproven(at time.Time) {
-	if (p.state == proofImpossible || p.state == proofDeferred) && at.Sub(p.lastSent) < maxUnprovenPause {
+// been proven, such as that of a Rollback: after a pause it may be another session's, unless
+// the call has named a transaction to a server that knows its own. Where there is a proof,
+// only that counts: else reads that follow each other closely would go on unproven for as
+// long as they do.
+func (p *proof) recordUnproven(at time.Time, inTx bool) {
+	if p.stmt == nil && (p.trusted && inTx || at.Sub(p.lastSent) < maxUnprovenPause) {
 		p.recordAnswer(at)
 	}
 }
@@ -96,9 +97,12 @@ func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 		return err
 	}
 	s.mu.Lock()
-	p, tx := s.mu.proof, s.mu.tx
-	unnamed := s.mu.sideEffects.any()
-	mayLose := tx.phase == txOpen || len(s.mu.prepared) > 0 || unnamed
+	tx, unnamed := s.mu.tx, s.mu.sideEffects.any()
+	mayLose := tx.phase != txNone || unnamed || len(s.mu.prepared) > 0
+	if !mayLose && s.mu.proof.stmt == nil { // whichever session answers what comes now is the handle's
+		s.mu.proof.recordAnswer(time.Now())
+	}
+	p := s.mu.proof
 	s.mu.Unlock()
 	if tx.phase == txNone || !p.trusted && p.state != proofNotNeeded { // else the server asks for the transaction's id, which no proof can name
 		if err := s.kept.prove(ctx, n, tx.id); err != nil {
@@ -111,11 +115,11 @@ func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 		return s.makeProof(ctx, n)
 	case p.state == proofDeferred && unnamed && tx.phase == txNone && idle < maxUnprovenPause: // a transaction has left something
 		return s.makeProof(ctx, accessUnnamed)
-	case p.state == proofHeld && p.trusted && tx.phase != txNone: // its id is the proof, and there is no other
+	case p.trusted && tx.phase != txNone: // its id is the proof, and there is no other
 		return nil
 	case p.state == proofHeld && (n != accessRead && !p.trusted || idle >= maxProofAge):
 		return s.checkProof(ctx, tx.id)
-	case p.state == proofImpossible && mayLose && idle >= maxUnprovenPause:
+	case p.state == proofImpossible && idle >= maxUnprovenPause:
 		return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: errUnproven}
 	default:
 		return nil
