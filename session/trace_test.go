@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -326,6 +328,84 @@ func TestTheTraceOfAPoolsCallIsItsOwnToEndWithoutAResult(t *testing.T) {
 	})
 }
 
+// A pool tells of the end of its call when it has told its caller, and may make the call again: what becomes behind the caller
+// of the one that was left does not end it, nor do its rows count.
+func TestTheTraceOfAPoolsCallDoesNotEndBehindItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := traced(t, &fakeConn{})
+		ctx, trace := StartTrace(t.Context(), l, "Update", "pool:1", "INSERT SLOW 9s")
+		ctx, stop := context.WithTimeout(ctx, time.Second)
+		defer stop()
+		_, err := NewTraced(r.conn, r.policy, PoolCall{Trace: trace}, r.returned).UpdateWithOptions(ctx, "INSERT SLOW 9s", QueryOptions{NoCancel: true})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Minute) // the statement has ended well
+		r.reused()
+		require.Empty(t, l.outcomes())
+		trace.End(err)
+		require.Equal(t, []Outcome{{Took: time.Minute + time.Second, RowsAffected: -1, Err: err}}, l.outcomes())
+	})
+}
+
+// Nor does a handle that is over before the call begins.
+func TestTheTraceOfAPoolsCallDoesNotEndWithItsHandle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := traced(t, &fakeConn{})
+		ctx, trace := StartTrace(t.Context(), l, "Query", "pool:1", "SELECT 1")
+		s := NewTraced(r.conn, r.policy, PoolCall{Trace: trace}, r.returned)
+		must(t, s.Close())
+		_, err := s.Query(ctx, "SELECT 1")
+		require.ErrorIs(t, err, backend.ErrHandleClosed)
+		require.Empty(t, l.outcomes())
+		trace.End(nil)
+		require.NoError(t, l.last().Err)
+	})
+}
+
+// What a reader was told is what its tracer is told, also where the rest of the rows comes well behind it.
+func TestAResultThatItsReaderHasLeftEndsForItsTracerAsForTheReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := traced(t, &fakeConn{})
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		res, err := r.handle.QueryWithOptions(ctx, "SELECT 3", QueryOptions{NoCancel: true})
+		must(t, err)
+		require.True(t, res.Next())
+		time.Sleep(time.Minute)
+		require.False(t, res.Next())
+		require.ErrorIs(t, res.Err(), context.DeadlineExceeded)
+		require.Len(t, l.outcomes(), 1)
+		require.Equal(t, res.Err(), l.last().Err)
+		res.Release()
+		must(t, r.handle.Close())
+		r.reused()
+	})
+}
+
+// lateLeaver is a context that ends the goroutine of a caller who leaves a call, when it is asked how it has ended.
+type lateLeaver struct{ context.Context }
+
+func (c lateLeaver) Err() error {
+	if c.Context.Err() != nil && strings.Contains(string(debug.Stack()), "callerLeftError") {
+		runtime.Goexit()
+	}
+	return c.Context.Err()
+}
+
+func TestALeftCallEndsForItsTracerWhereTheCallersContextEndsTheGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := traced(t, &fakeConn{work: map[string]time.Duration{"Begin": time.Hour}})
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		go func() { _ = r.handle.BeginTransaction(lateLeaver{ctx}) }()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Len(t, l.outcomes(), 1)
+		require.ErrorIs(t, l.outcomes()[0].Err, errCallbackExited)
+		time.Sleep(2 * time.Hour)
+		_ = r.handle.Close()
+	})
+}
+
 func TestATraceIsNothingWithoutATracer(t *testing.T) {
 	ctx, trace := StartTrace(t.Context(), nil, "Query", "pool:1", "SELECT 1")
 	require.Equal(t, t.Context(), ctx)
@@ -347,8 +427,18 @@ func TestQuietCallsOfAnEndedSessionAreNotTold(t *testing.T) {
 			"open":   func(*rig) {},
 			"closed": func(r *rig) { require.NoError(t, r.handle.Close()) },
 			"lost":   func(r *rig) { _, _ = r.handle.Update(t.Context(), "LOSE") },
+			"being closed, behind a call": func(r *rig) {
+				go func() { _, _ = r.handle.UpdateWithOptions(t.Context(), "INSERT SLOW 1s", QueryOptions{NoCancel: true}) }()
+				synctest.Wait()
+				require.NoError(t, r.handle.Close())
+			},
+			"being cleaned": func(r *rig) {
+				must(t, r.handle.BeginTransaction(t.Context()))
+				go func() { _ = r.handle.Close() }()
+				synctest.Wait()
+			},
 		} {
-			r, l := traced(t, &fakeConn{fail: map[string]error{"LOSE": transportError()}})
+			r, l := traced(t, &fakeConn{fail: map[string]error{"LOSE": transportError()}, work: map[string]time.Duration{"Rollback": time.Second}})
 			end(r)
 			l.forget()
 			_, err := r.handle.begin(t.Context(), "Rollback", QueryOptions{quiet: true}, finishWithinBudget)
@@ -357,7 +447,26 @@ func TestQuietCallsOfAnEndedSessionAreNotTold(t *testing.T) {
 			_, err = r.handle.begin(t.Context(), "Rollback", QueryOptions{backgroundRollback: true}, finishWithinBudget)
 			require.Error(t, err, "%s: it is busy, or over", name)
 			require.LessOrEqual(t, len(l.heard()), 1)
+			time.Sleep(time.Minute)
 		}
+	})
+}
+
+// That there was nothing to roll back is no failure of a call that is made to be sure, as the deferred one of a transaction.
+func TestAQuietCallWithNothingToDoHasNotFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := traced(t, &fakeConn{fail: map[string]error{}})
+		must(t, r.handle.RollbackOpen(t.Context()))
+		require.NoError(t, l.last().Err)
+		require.ErrorIs(t, r.handle.Rollback(t.Context()), ErrNoTx)
+		require.ErrorIs(t, l.last().Err, ErrNoTx, "who asks for a rollback is told")
+		no := sqlError("not now")
+		must(t, r.handle.BeginTransaction(t.Context()))
+		r.conn.failOnce = map[string][]error{"Rollback": {no, no, no}}
+		err := r.handle.RollbackOpen(t.Context())
+		require.Error(t, err)
+		require.Equal(t, err, l.last().Err, "nor is what failed")
+		_ = r.handle.Close()
 	})
 }
 
