@@ -61,7 +61,7 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 		// that knows its transactions is taken for one that does as told.
 		s.mu.sideEffects.mustLearnNamespace, nonMoving = true, true
 	}
-	s.mu.sideEffects.mayHaveMoved = in.movedBefore || !nonMoving
+	s.mu.sideEffects.mayHaveMoved = !nonMoving // as it is where one before may have
 	s.mu.Unlock()
 	if nonMoving {
 		return nil
