@@ -128,7 +128,7 @@ func (s *SessionHandle) afterInsert(ctx context.Context, c *call, failed error) 
 // it back there if not.
 func (s *SessionHandle) returnToNamespace(ctx context.Context, in *insertion, call backend.Call) (stayed bool, err error) {
 	now, err := s.runStateQuery(ctx, in.query, call)
-	if stayed = err == nil && now.equal(in.namespace); err == nil && !stayed {
+	if stayed = now.equal(in.namespace); err == nil && !stayed { // what could not be read is equal to nothing
 		err = s.restoreStateValues(ctx, in.query, in.namespace, call)
 	}
 	if err == nil {
