@@ -267,7 +267,7 @@ func (s *SessionHandle) restoreNamespaceAfterOptions(ctx context.Context, d side
 // has none.
 func (s *SessionHandle) verifyNamespace(ctx context.Context, d sideEffects) error {
 	err := s.restoreNamespace(ctx, d, false)
-	if err == nil || d.knowsPlace() {
+	if d.knowsPlace() { // else err is not nil
 		return err
 	}
 	if _, unread := s.runStateQuery(ctx, namespaceQuery, backend.Call{}); unread == nil || !backend.FaultIn(unread).KeepsConn() {
