@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -133,6 +135,138 @@ func TestAFailureSaysWhetherSomeOfItMayBeStored(t *testing.T) {
 			var e *backend.Error
 			require.ErrorAs(t, tc.run(t.Context(), r.handle), &e, name)
 			require.Equal(t, tc.partial, e.Partial, "%s: %v", name, e)
+			_ = r.handle.Close()
+		})
+	}
+}
+
+// A server that is asked for the rows of a change may have made it whatever it says of the rows. What it says in preparing, or
+// by a word of a refusal, is about the change.
+func TestAFailureOfTheRowsOfAChangeSaysWhetherItMayBeStored(t *testing.T) {
+	const rowless, returning = "INSERT 1", "INSERT 1 RETURNING 1"
+	for name, tc := range map[string]struct {
+		sql     string
+		stage   backend.Stage
+		code    codes.Code
+		words   string
+		partial bool
+	}{
+		"has no rows, says the execution":    {rowless, backend.StageExecute, codes.InvalidArgument, "no rows", true},
+		"has no rows, says the preparing":    {rowless, backend.StagePrepare, codes.InvalidArgument, "no rows", false},
+		"has no rows, says the fetch":        {rowless, backend.StageFetch, codes.FailedPrecondition, "no rows", true},
+		"is refused by its execution":        {rowless, backend.StageExecute, codes.AlreadyExists, "no", false},
+		"has rows, and a wrong text":         {returning, backend.StageExecute, codes.InvalidArgument, "no", false},
+		"is refused as its rows are fetched": {returning, backend.StageFetch, codes.AlreadyExists, "no", false},
+		"a conflict, in its own words":       {returning, backend.StageFetch, codes.Internal, "write-write conflict", false},
+		"a constraint":                       {returning, backend.StageFetch, codes.Internal, "Constraint Error: no", false},
+		"a wrong text, in its own words":     {returning, backend.StageFetch, codes.Internal, "Parser Error: no", false},
+		"no words":                           {returning, backend.StageFetch, codes.Internal, "", true},
+		"a result that is not known":         {returning, backend.StageFetch, codes.NotFound, "no", true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			failure := &backend.Error{Stage: tc.stage, Fault: backend.FaultStatement, Err: status.Error(tc.code, tc.words)}
+			where := tc.sql
+			if tc.stage == backend.StageFetch {
+				where = "stream"
+			}
+			r := newRig(t, &fakeConn{fail: map[string]error{where: failure}})
+			err := drained(r.handle.QueryWithOptions(t.Context(), tc.sql, QueryOptions{Route: RouteQuery}))
+			var e *backend.Error
+			require.ErrorAs(t, err, &e, name)
+			require.Equal(t, tc.stage, e.Stage, name)
+			require.Equal(t, tc.partial, e.Partial, "%s: %v", name, err)
+			_ = r.handle.Close()
+		})
+	}
+}
+
+// A credential that was refused before anything was sent leaves a call as safe to repeat as before, unless a part of it may be done.
+func TestARefusedCredentialIsUnsentWhereNothingCanBeHalfDone(t *testing.T) {
+	auth := func(stage backend.Stage) error {
+		return &backend.Error{Stage: stage, Fault: backend.FaultAuth, Unsent: true, Err: status.Error(codes.Unauthenticated, "no")}
+	}
+	for name, tc := range map[string]struct {
+		fail   map[string]error
+		run    func(ctx context.Context, r *rig) error
+		unsent bool
+	}{
+		"an option":      {map[string]error{"SetOptions": auth(backend.StageExecute)}, func(ctx context.Context, r *rig) error { return r.handle.SetOption(ctx, "a", "1") }, true},
+		"a probe's rows": {map[string]error{"stream": auth(backend.StageFetch)}, func(ctx context.Context, r *rig) error { return r.stateless().Ping(ctx) }, true},
+		"a read's rows":  {map[string]error{"stream": auth(backend.StageFetch)}, func(ctx context.Context, r *rig) error { return drained(r.handle.Query(ctx, "SELECT 1")) }, true},
+		"a change's rows": {map[string]error{"stream": auth(backend.StageFetch)}, func(ctx context.Context, r *rig) error {
+			return drained(r.handle.QueryWithOptions(ctx, "INSERT 1 RETURNING 1", QueryOptions{Route: RouteQuery}))
+		}, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{fail: tc.fail})
+			var e *backend.Error
+			require.ErrorAs(t, tc.run(t.Context(), r), &e, name)
+			require.Equal(t, backend.FaultAuth, e.Fault, "%s: %v", name, e)
+			require.Equal(t, tc.unsent, e.Unsent, name)
+			_ = r.handle.Close()
+		})
+	}
+}
+
+// A server that has the call and no rows to give for it has executed a read all the same, which leaves its transaction as it was.
+func TestATransactionGoesOnBehindAReadWhoseRowsTheServerDoesNotGive(t *testing.T) {
+	unsupported := &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultUnsupported, Err: status.Error(codes.Unimplemented, "no rows of this type")}
+	for sql, goesOn := range map[string]bool{"SELECT 1": true, "INSERT 1 RETURNING 1": false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{fail: map[string]error{"stream": unsupported}})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			require.Error(t, drained(r.handle.Query(t.Context(), sql)))
+			require.Equal(t, !goesOn, errors.Is(r.handle.Commit(t.Context()), backend.ErrTxAborted), sql)
+			must(t, r.handle.Close())
+		})
+	}
+}
+
+// What a server has refused for its text has left no table. What it has turned away in another way may have, as a proxy that says so
+// may stand before what was done.
+func TestWhatIsTurnedAwayForNoFaultOfItsTextIsTakenBack(t *testing.T) {
+	for fault, left := range map[backend.Fault]bool{backend.FaultStatement: false, backend.FaultUnsupported: true} {
+		synctest.Test(t, func(t *testing.T) {
+			const create = "CREATE TEMP TABLE x (a INT)"
+			c := newStateConn()
+			c.fail = map[string]error{create: &backend.Error{Stage: backend.StageExecute, Fault: fault, Err: status.Error(codes.Unimplemented, "no")}}
+			r := stateRig(t, c)
+			_, err := r.handle.Update(t.Context(), create)
+			require.Equal(t, fault, backend.FaultIn(err), "%v", err)
+			log := r.sent(func() { _ = r.handle.Close() })
+			require.Equal(t, left, slices.ContainsFunc(log, func(sql string) bool { return strings.Contains(sql, "DROP TABLE IF EXISTS") }), "%q", log)
+		})
+	}
+}
+
+// counting is an execution that fails, by a handle of eight bytes.
+type counting struct{ failing }
+
+func (counting) FirstHandle() string { return "\x00\x00\x00\x00\x00\x00\x00\x07" }
+
+// SwanLake loads what it has of an INSERT once more behind a conflict, or a failure of the storage. It does nothing of that before it
+// has the rows.
+func TestALoadThatIsTriedAgainMayBeStored(t *testing.T) {
+	for name, tc := range map[string]struct {
+		stage   backend.Stage
+		state   string
+		code    codes.Code
+		partial bool
+	}{
+		"a conflict":                  {backend.StageExecute, "40001", codes.Aborted, true},
+		"a conflict in the preparing": {backend.StagePrepare, "40001", codes.Aborted, false},
+		"no words":                    {backend.StageExecute, "", codes.Internal, true},
+		"no words in the preparing":   {backend.StagePrepare, "", codes.Internal, false},
+		"a refusal":                   {backend.StageExecute, "", codes.InvalidArgument, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{})
+			failure, several := &backend.Error{Stage: tc.stage, Fault: backend.FaultStatement, SQLState: tc.state, Err: status.Error(tc.code, "")}, false
+			r.conn.prepared = func(p *fakePrepared) backend.Prepared { return counting{failing{p, failure, &several}} }
+			_, err := r.handle.Update(t.Context(), "INSERT INTO t VALUES (?)", 7)
+			var e *backend.Error
+			require.ErrorAs(t, err, &e, name)
+			require.Equal(t, tc.partial, e.Partial, "%s: %v", name, err)
 			_ = r.handle.Close()
 		})
 	}
