@@ -53,7 +53,7 @@ func (s *SessionHandle) requireStored(ctx context.Context, c *call, stmt backend
 
 // placeOf is the call's INSERT, with where the session is. beforeInsert does not read that for a connection that is closed next.
 func (s *SessionHandle) placeOf(ctx context.Context, c *call) (*insertion, error) {
-	if c.insert != nil || !s.closesNext() {
+	if !s.closesNext() {
 		return c.insert, nil
 	}
 	for _, r := range namespaceQueries {
