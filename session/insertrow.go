@@ -46,7 +46,7 @@ func isBindable(t, told arrow.DataType) bool {
 	case *arrow.TimestampType:
 		return t.TimeZone == "" && t.Unit != arrow.Nanosecond && isTimestamp(told)
 	case *arrow.Date32Type, *arrow.Time64Type:
-		return told != nil && arrow.TypeEqual(t, told)
+		return arrow.TypeEqual(t, told)
 	case *arrow.NullType, *arrow.BooleanType, *arrow.StringType, *arrow.LargeStringType, *arrow.BinaryType, *arrow.LargeBinaryType, *arrow.Float32Type, *arrow.Float64Type:
 		return true
 	default:
