@@ -185,7 +185,7 @@ func (q *PreparedQuery) mustPrepareAgain(c *call) bool {
 	q.s.mu.Unlock()
 	_, named := stmt.(backend.HandleTeller)
 	sameTx := q.tx == c.backendCall.Tx
-	otherObjects := q.objects.stale(q.s, sameTx) && q.script.PlainRead() && !q.goesAsText()
+	otherObjects := q.objects.stale(q.s, sameTx) && q.script.PlainRead()
 	return failedRows || otherObjects || named && !sameTx && !q.s.confirmsUnknownTx()
 }
 
