@@ -260,8 +260,8 @@ func (p *Policy) plansAsBefore(st *keptStatement) bool {
 	if st.lastUse > 0 { // it is kept already
 		return true
 	}
-	holds, settled := p.allChangedSettings().asTheyWere()
-	return st.settled && settled && holds == st.holds
+	holds, _ := p.allChangedSettings().asTheyWere()
+	return st.settled && holds == st.holds
 }
 
 // setKept has the call's own statement kept at its end.
