@@ -266,7 +266,7 @@ func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions,
 	if opts.asUpdate {
 		c.requireHeededParams(q.script, params)
 	}
-	c.query, q.bound = q, q.bound || params.given()
+	c.query, q.bound = q, params.given()
 	c.retainParams(params)
 	return c, params, nil
 }
