@@ -56,7 +56,7 @@ func (r Route) sendsAsUpdate(script sqlscan.Script) (bool, error) {
 	switch {
 	case last.Rows == sqlscan.RowsNone:
 		return true, nil
-	case last.Rows == sqlscan.RowsUnknown && last.Verb == "":
+	case last.Verb == "": // whose rows are not known either
 		return false, ambiguousRoute("it does not begin with a verb")
 	case !last.KnownVerb:
 		return false, ambiguousRoute(last.Verb + " is not a verb of which it is known whether it returns rows")
