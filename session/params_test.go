@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -78,28 +79,35 @@ func TestNoExecutionHasRowsOfOneThatHasFailed(t *testing.T) {
 	once := []string{"Prepare", "INSERT 1", "INSERT 1", "INSERT 1"}
 	anew := []string{"Prepare", "INSERT 1", "Prepare", "ClosePrepared", "INSERT 1", "INSERT 1"}
 	unsent := &backend.Error{Stage: backend.StagePrepare, Fault: backend.FaultStatement, Unsent: true, Err: errors.New("not sent")}
+	misuse := &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Err: errors.New("not of its type")}
 	for _, c := range []struct {
+		sql  string
 		args []any
 		err  error
 		log  []string
 	}{
-		{nil, sqlError("not a SMALLINT"), once},
-		{[]any{1}, sqlError("not a SMALLINT"), anew},
-		{[]any{int64Batch(1)}, sqlError("not a SMALLINT"), anew},
-		{[]any{int64Batch(1, 70000)}, sqlError("not a SMALLINT"), anew},
-		{[]any{int64Batch(1, 70000)}, unsent, once},
+		{"INSERT 1", nil, sqlError("not a SMALLINT"), once},
+		{"INSERT 1", []any{1}, sqlError("not a SMALLINT"), anew},
+		{"INSERT 1", []any{int64Batch(1)}, sqlError("not a SMALLINT"), anew},
+		{"INSERT 1", []any{int64Batch(1, 70000)}, sqlError("not a SMALLINT"), anew},
+		{"INSERT 1", []any{int64Batch(1, 70000)}, unsent, once},
+		{"INSERT 1", []any{int64Batch(1, 70000)}, misuse, once},
+		{"SELECT 1", []any{int64Batch(1)}, sqlError("not a SMALLINT"), once},
+		{"SELECT 1", []any{int64Batch(1, 70000)}, sqlError("not a SMALLINT"), anew},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, &fakeConn{failOnce: map[string][]error{"INSERT 1": {c.err}}})
-			q, err := r.handle.PrepareQuery(t.Context(), "INSERT 1")
+			r := newRig(t, &fakeConn{failOnce: map[string][]error{c.sql: {c.err}}})
+			q, err := r.handle.PrepareQuery(t.Context(), c.sql)
 			must(t, err)
-			_, err = q.Update(t.Context(), c.args...)
-			require.ErrorContains(t, err, "not ")
+			require.ErrorContains(t, drained(q.Query(t.Context(), c.args...)), "not ")
 			for range 2 {
-				_, err = q.Update(t.Context(), c.args...)
-				must(t, err)
+				must(t, drained(q.Query(t.Context(), c.args...)))
 			}
-			require.Equal(t, c.log, r.conn.Log())
+			log := slices.Clone(c.log)
+			for i := range log {
+				log[i] = strings.Replace(log[i], "INSERT 1", c.sql, 1)
+			}
+			require.Equal(t, log, r.conn.Log())
 		})
 	}
 }
