@@ -119,6 +119,18 @@ func TestWhatIsNotKept(t *testing.T) {
 				_, err := r.stateless().Update(ctx, "INSERT 1", 7)
 				return err
 			},
+			"a change with rows": func(ctx context.Context, r *rig) error {
+				return drained(r.stateless().QueryWithOptions(ctx, "UPDATE t SET a = ? RETURNING 1", QueryOptions{Args: []any{7}, Route: RouteQuery}))
+			},
+			"the connection is lost": func(ctx context.Context, r *rig) error {
+				res, err := r.stateless().Query(ctx, "SELECT 3", 7)
+				must(r.t, err)
+				r.conn.cut()
+				err = drained(res, nil) // of which the server has sent all
+				require.Empty(r.t, r.kept())
+				r.conn.replaceSession() // its statements have gone with it
+				return err
+			},
 			"once": func(ctx context.Context, r *rig) error {
 				return drained(r.stateless().QueryWithOptions(ctx, "SELECT 1", QueryOptions{Args: []any{7}, Retry: RetryNever}))
 			},
@@ -135,7 +147,7 @@ func TestWhatIsNotKept(t *testing.T) {
 			r := keepingRig(t, 2)
 			err := run(t.Context(), r)
 			require.Equal(t, name == "refused", err != nil, "%s: %v", name, err)
-			must(t, r.handle.Close())
+			_ = r.handle.Close()
 			synctest.Wait()
 			_, handles, _, _ := r.conn.left()
 			require.Zero(t, handles, name)
@@ -245,6 +257,12 @@ func TestNothingIsKeptThatWasPreparedUnderASettingOfAnother(t *testing.T) {
 			res, err := r.stateless().Query(t.Context(), "SELECT 3", 7)
 			must(t, err)
 			must(t, setting().Close()) // it may have been prepared in the middle of that
+			must(t, drained(res, nil))
+			require.Equal(t, []string{"SELECT 1", "SELECT 2"}, r.kept(), name)
+			s = setting()
+			res, err = r.stateless().Query(t.Context(), "SELECT 3", 7)
+			must(t, err)
+			must(t, s.Close()) // it was prepared before the end of that
 			must(t, drained(res, nil))
 			require.Equal(t, []string{"SELECT 1", "SELECT 2"}, r.kept(), name)
 			_, handles, _, _ := r.conn.left()
@@ -495,5 +513,62 @@ func TestAKeptStatementThatCannotBeClosedCostsTheConnection(t *testing.T) {
 		r.conn.fail = map[string]error{"ClosePrepared": transportError()}
 		require.ErrorContains(t, r.read("SELECT 1", "seven"), "connection reset", "nothing is prepared on a connection that fails")
 		require.Equal(t, 1, strings.Count(fmt.Sprint(r.conn.Log()), "Prepare "), "%q", r.conn.Log())
+	})
+}
+
+// TestWhatIsKeptIsClosedUpToAFailureOfTheConnection: one that the server has forgotten is closed.
+func TestWhatIsKeptIsClosedUpToAFailureOfTheConnection(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err    error
+		closed int
+		reused bool
+	}{
+		"closed":    {nil, 3, true},
+		"forgotten": {sqlError("unknown prepared statement"), 3, true},
+		"lost":      {transportError(), 1, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := keepingRig(t, 4)
+			for _, sql := range []string{"SELECT 1", "SELECT 2", "SELECT 3"} {
+				must(t, r.read(sql, 7))
+			}
+			r.handle.dropKept()
+			r.conn.fail = map[string]error{"ClosePrepared": tc.err}
+			log := r.sent(func() { _ = r.handle.Close() })
+			require.Equal(t, tc.closed, strings.Count(strings.Join(log, " "), "ClosePrepared"), "%s: %q", name, log)
+			require.Empty(t, r.kept(), name)
+			require.Equal(t, tc.reused, r.returns[len(r.returns)-1] == nil, name)
+		})
+	}
+}
+
+// TestAReadIsNotRefusedForAChangeOfObjectsBesideItsPreparing: it is executed, and not kept.
+func TestAReadIsNotRefusedForAChangeOfObjectsBesideItsPreparing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := keepingRig(t, 4)
+		other, plain := New(newStateConn(), r.policy, r.returned), r.conn.prepared
+		r.conn.prepared = func(p *fakePrepared) backend.Prepared {
+			_, err := other.Update(t.Context(), "ALTER TABLE t ADD b INT")
+			must(t, err)
+			return plain(p)
+		}
+		require.Equal(t, []string{"Prepare", "SELECT 1", "ClosePrepared"}, r.sent(func() { must(t, r.read("SELECT 1", 7)) }))
+		must(t, other.Close())
+	})
+}
+
+// TestWhatIsKeptStaysBehindASessionThatMayHaveLeftATableAlone: no text means something else by that, as none does by
+// the look for it.
+func TestWhatIsKeptStaysBehindASessionThatMayHaveLeftATableAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := keepingRig(t, 4)
+		must(t, r.read("SELECT 1", 7))
+		r.conn.fail = map[string]error{" ingest t": sqlError("no")}
+		rows, err := array.NewRecordReader(fakeSchema, []arrow.RecordBatch{int64Batch(1)})
+		must(t, err)
+		_, err = r.handle.Ingest(t.Context(), "t", rows, backend.IngestOptions{Mode: backend.IngestAppend})
+		require.Error(t, err)
+		_ = r.handle.Close()
+		require.Equal(t, []string{"SELECT 1"}, r.kept())
 	})
 }
