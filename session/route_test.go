@@ -9,6 +9,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
 )
@@ -166,6 +168,7 @@ func TestAChangeWithRowsIsNotSentWhereItMayBeExecutedTwice(t *testing.T) {
 		},
 	}
 	unknown := &backend.Error{Fault: backend.FaultStatement, Stage: backend.StageExecute, Err: errors.New("cannot tell")}
+	begun := &backend.Error{Fault: backend.FaultStatement, Stage: backend.StageExecute, Err: status.Error(codes.Internal, "a transaction is open already")}
 	words := errors.New("the limit's words")
 	limit := &backend.Error{Fault: backend.FaultLimit, Stage: backend.StageExecute, Err: words}
 	for name, call := range calls {
@@ -176,13 +179,14 @@ func TestAChangeWithRowsIsNotSentWhereItMayBeExecutedTwice(t *testing.T) {
 			err     error
 			want    error // nil: it is sent
 		}{
-			"a repeater":            {sql: change, repeats: true, want: ErrAmbiguousRoute},
-			"one that cannot tell":  {sql: change, err: unknown, want: ErrAmbiguousRoute},
-			"one that fails":        {sql: change, err: limit, want: words},
-			"one that does not":     {sql: change},
-			"a route is given":      {sql: change, route: RouteQuery, repeats: true},
-			"a read":                {sql: "SELECT 2", repeats: true},
-			"a change without rows": {sql: "INSERT 1", repeats: true},
+			"a repeater":                {sql: change, repeats: true, want: ErrAmbiguousRoute},
+			"one that cannot tell":      {sql: change, err: unknown, want: ErrAmbiguousRoute},
+			"one that fails":            {sql: change, err: limit, want: words},
+			"a transaction may be open": {sql: change, err: begun, want: backend.ErrSessionLost},
+			"one that does not":         {sql: change},
+			"a route is given":          {sql: change, route: RouteQuery, repeats: true},
+			"a read":                    {sql: "SELECT 2", repeats: true},
+			"a change without rows":     {sql: "INSERT 1", repeats: true},
 		} {
 			synctest.Test(t, func(t *testing.T) {
 				conn := &repeater{routeConn: &routeConn{fakeConn: &fakeConn{}}, repeats: tc.repeats, err: tc.err}
@@ -212,12 +216,36 @@ func TestAChangeWithRowsIsNotSentWhereItMayBeExecutedTwice(t *testing.T) {
 		require.ErrorIs(t, err, ErrAmbiguousRoute, "to prepare a text may be to execute it")
 		require.NotContains(t, err.Error(), "use Update")
 		require.ErrorContains(t, err, "RouteUpdate")
+		conn.repeats, conn.err = false, unknown
+		_, err = r.handle.UpdateWithRecordBatch(t.Context(), change, int64Batch(1))
+		require.ErrorIs(t, err, ErrAmbiguousRoute, "it cannot tell")
+		require.ErrorContains(t, err, "set QueryOptions.Route to RouteUpdate where that is done")
+		require.Empty(t, r.conn.Log())
+		conn.err = nil
+		_, err = r.handle.UpdateWithRecordBatch(t.Context(), change, int64Batch(1))
+		require.NoError(t, err, "it prepares it alone")
+		conn.repeats = true
 		_, err = r.handle.UpdateWithOptions(t.Context(), change, QueryOptions{Params: int64Batch(1), Route: RouteUpdate})
 		require.NoError(t, err, "as the error says")
 		_, err = r.handle.UpdateWithOptions(t.Context(), change, QueryOptions{Params: int64Batch(1), Route: RouteUpdate + 1})
 		require.ErrorContains(t, err, "is not one of")
 		_, err = r.handle.Update(t.Context(), change)
 		require.NoError(t, err, "an update is executed once")
+	})
+}
+
+// In a transaction that a statement before has left the question whether the server executes a query twice could begin none.
+func TestAServerIsNotAskedInATransactionThatCannotBeEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &repeater{routeConn: &routeConn{fakeConn: &fakeConn{fail: map[string]error{"ROLLBACK": transportError()}}}}
+		r := newRig(t, conn.fakeConn)
+		r.handle = New(conn, r.policy, r.returned)
+		r.handle.mu.strayTx = anyTx
+		_, err := r.handle.Query(t.Context(), "INSERT 1 RETURNING 1")
+		require.ErrorIs(t, err, backend.ErrSessionLost)
+		require.NotContains(t, conn.calls, "asked")
+		require.NotContains(t, r.conn.Log(), "INSERT 1 RETURNING 1")
+		_ = r.handle.Close()
 	})
 }
 
