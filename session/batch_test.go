@@ -237,6 +237,33 @@ func TestABatchIsPartlyDoneWhereSomethingStays(t *testing.T) {
 	}
 }
 
+// An error of no call of ours, as of a server that an interceptor stands in for, says of no statement that it was stored.
+func TestABatchIsNotPartlyDoneForAnErrorOfNoBackend(t *testing.T) {
+	require.False(t, (&BatchError{Len: 1, Err: errors.New("no"), alone: true}).PartlyDone())
+	require.True(t, (&BatchError{Len: 1, Err: errors.New("no"), alone: true, answered: true}).PartlyDone())
+	require.True(t, (&BatchError{Len: 1, Err: &backend.Error{Partial: true, Err: errors.New("no")}, alone: true}).PartlyDone())
+}
+
+// What a function has queued is let go, and its error is told as it is.
+func TestABatchKeepsNothingOfItsFunctionsButTheirError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		var b Batch
+		own := errors.Join(errors.New("one line"), errors.New("and another"))
+		b.Queue("SELECT 1").Query(func(*QueryResult) error {
+			b.Queue("SELECT 2").Query(func(*QueryResult) error { return own })
+			return nil
+		})
+		var failed *BatchError
+		require.ErrorAs(t, r.handle.SendBatch(t.Context(), &b), &failed)
+		require.Equal(t, []int{1, 2}, []int{failed.Index, failed.Len})
+		require.True(t, failed.Err == own, "%v", failed.Err) //nolint:errorlint // itself
+		require.Equal(t, 1, b.Len())
+		require.Nil(t, b.queued[:2][1])
+		must(t, r.handle.Close())
+	})
+}
+
 func TestABatchWhoseFunctionEndsTheGoroutineEndsForItsTracer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := traced(t, &fakeConn{})
