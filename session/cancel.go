@@ -253,7 +253,7 @@ func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 func (st *cancellation) mayLeaveTx() bool {
 	c := st.call
 	outside := st.tx.phase == txNone || st.s.acceptsUnknownTx()
-	return outside && c.stepBegun.Load() && (c.statement && c.script.MayLeaveTx() || c.preparesSteps.Load())
+	return outside && c.stepBegun.Load() && c.script.MayLeaveTx()
 }
 
 // rollbackReason is the error that later statements of the transaction report.

@@ -33,7 +33,7 @@ func (c *call) answerShowsEnd() bool {
 // each row of its parameters, and takes what else the session was sent in between.
 func (c *call) mayBeInterleaved() bool {
 	l, ok := c.s.conn.(backend.StatementOrderer)
-	several := c.statement && (c.manyExecutions || !c.script.Atomic()) || c.preparesSteps.Load()
+	several := c.statement && (c.manyExecutions || !c.script.Atomic())
 	return several && c.stepBegun.Load() && ok && l.StatementOrder() != nil
 }
 
@@ -73,9 +73,9 @@ func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 		case err == nil && (answered != before || at == answered):
 			return // the session may be free
 		case err == nil:
-		case ctx.Err() != nil && s.policy.OwnerContext.Err() == nil:
+		case ctx.Err() != nil: // that of the owner has no cancel behind it
 			if answers == 0 {
-				c.probeWait = probeWait{since: began, lasted: time.Since(began)}
+				c.probeWait = probeWait{order: l.StatementOrder(), since: began, lasted: time.Since(began)}
 			}
 			return
 		default:
@@ -88,6 +88,7 @@ func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 // probeWait is that of a probe for the statement beside it. It is a lead, not a proof:
 // recordWait repeats the probe on the free session.
 type probeWait struct {
+	order  *backend.StatementOrder // of which it is a lead
 	since  time.Time
 	lasted time.Duration // zero: there was none
 }
@@ -107,8 +108,8 @@ func (st *cancellation) recordWait(ctx context.Context) (cancel.Outcome, error) 
 	if err := st.runControl(ctx); err != nil {
 		return cancel.Requested, err
 	}
-	if l, ok := st.s.conn.(backend.ConcurrentQuerier); ok && time.Since(began) <= st.probeWait.lasted/2 {
-		l.StatementOrder().AddWait(st.probeWait.since)
+	if time.Since(began) <= st.probeWait.lasted/2 {
+		st.probeWait.order.AddWait(st.probeWait.since)
 	}
 	return cancel.Confirmed, nil
 }
