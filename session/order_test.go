@@ -435,7 +435,7 @@ func TestOnlyTheValueOfAProbeIsReplaced(t *testing.T) {
 		require.NotEmpty(t, want)
 		require.Equal(t, sql[:len(sql)-1]+"'"+want+"'", got)
 	}
-	for _, sql := range []string{"SELECT name FROM t WHERE id = 1", "SELECT x FROM t LIMIT 1", "SELECT 1;", "SELECT 1 FROM dual"} {
+	for _, sql := range []string{"SELECT name FROM t WHERE id = 1", "SELECT x FROM t LIMIT 1", "SELECT 1;", "SELECT 1 FROM dual", "VALUES(1)"} {
 		got, want := (&Policy{ProbeSQL: sql}).controlSQL()
 		require.Equal(t, sql, got)
 		require.Empty(t, want)
