@@ -167,7 +167,7 @@ func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step, 
 		case out == cancel.Confirmed && !told && !st.serial:
 			return cancel.Requested, errMayStillRun
 		case out == cancel.Confirmed, out == cancel.Requested && st.serial:
-			if out == cancel.Requested && toAnswer > st.s.policy.grace() && !st.mayGoOn() {
+			if out == cancel.Requested && toAnswer > st.s.policy.grace() {
 				if err := st.comeToTurn(ctx, st.s.policy.grace()); err != nil {
 					return cancel.Requested, err
 				}

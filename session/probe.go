@@ -27,7 +27,7 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 	if lost := s.conn.Lost(); lost != nil {
 		return lost
 	}
-	if st.tx.openOnServer() && !st.rolledBack && st.mayGoOn() {
+	if st.tx.openOnServer() && st.mayGoOn() { // what may go on was not rolled back before
 		return errMayStillRun
 	}
 	if !st.tx.openOnServer() || st.rolledBack {
@@ -46,7 +46,7 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 		}
 		st.keepTx, st.refusal = false, err
 	}
-	if st.hasCancel && s.acceptsUnknownTx() && !st.inTurn && !st.call.hasResult() {
+	if st.hasCancel && s.acceptsUnknownTx() && !st.call.hasResult() {
 		if err := st.comeToTurn(ctx, s.policy.budget()); err != nil {
 			return err
 		}
