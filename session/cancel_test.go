@@ -450,6 +450,7 @@ func TestAWayToCancelHasItsTimeAndTheProbeItsOwn(t *testing.T) {
 		"in time":           {takes: 950 * ms, answer: cancel.Confirmed, reused: true, by: "CancelQuery"},
 		"too late":          {takes: 1050 * ms, answer: cancel.Failed, err: context.DeadlineExceeded, by: "probe"},
 		"not there, late":   {takes: 1050 * ms, answer: cancel.Unsupported, err: errors.New("unimplemented"), reused: true, by: "probe"},
+		"failed, late":      {takes: 1050 * ms, answer: cancel.Failed, reused: true, by: "probe"}, // the server has answered
 		"failed, in time":   {takes: 950 * ms, answer: cancel.Failed, err: errors.New("busy"), reused: true, by: "probe"},
 		"confirmed at last": {takes: 1050 * ms, answer: cancel.Confirmed, reused: true, by: "CancelQuery"},
 	} {
@@ -499,6 +500,10 @@ func TestAStatementThatWasSentLongAgoIsNotWaitedFor(t *testing.T) {
 		}},
 		"one of two requests": {10 * time.Second, 250 * ms, func(ctx context.Context, s *SessionHandle) error {
 			_, err := s.Query(ctx, "SELECT SLOW 1h") // the fake names it at once
+			return err
+		}},
+		"with code of its caller's": {10 * time.Second, 250 * ms, func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.UpdateWithOptions(ctx, "UPDATE SLOW 1h", QueryOptions{Progress: func(float64, bool) {}})
 			return err
 		}},
 		"with parameters": {10 * time.Second, 250 * ms, func(ctx context.Context, s *SessionHandle) error {

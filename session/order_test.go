@@ -467,6 +467,9 @@ func TestARequestThatWasTakenAndDoesNotHelpIsFollowedByTheNext(t *testing.T) {
 		_, err = r.handle.Update(ctx, "UPDATE SLOW 1h")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		must(t, r.handle.Rollback(t.Context()))
+		steps := r.chains()[0].Steps
+		require.Equal(t, backend.FaultContext, backend.FaultIn(steps[0].Err), "it says why it has not helped: %v", steps[0].Err)
+		require.Equal(t, r.policy.grace(), steps[0].Elapsed)
 		must(t, r.handle.Close())
 		r.reused()
 	})
