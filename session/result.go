@@ -250,7 +250,7 @@ func (r *QueryResult) recordRead(batch arrow.RecordBatch, err error) bool {
 	switch {
 	case eof.Reached(err):
 		r.call.failureReported = interrupted
-	case interrupted && r.call.mode.readsOn() && err == nil:
+	case err == nil && r.call.mode.readsOn():
 		r.call.failureReported = true
 		o.unread = r.stream
 	case interrupted && !r.call.mode.readsOn():
@@ -279,7 +279,7 @@ func (r *QueryResult) setErr(err error) {
 // failure. Beside a Next, which another goroutine must not call, it only interrupts.
 func (r *QueryResult) releaseUnread() {
 	switch reading, first := r.markEnded(errReleasedEarly); {
-	case first && reading:
+	case reading:
 		r.finishInterrupted(errReleasedEarly, reading)
 	case first:
 		_ = r.call.finish(outcome{unread: r.stream, readerReleased: true})

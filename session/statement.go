@@ -92,7 +92,6 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 	script := sqlscan.Parse(sql)
 	asUpdate, ambiguity := opts.Route.sendsAsUpdate(script)
 	if asUpdate {
-		opts.Route = RouteUpdate
 		done, err := s.update(ctx, op, sql, opts)
 		if err != nil {
 			return nil, err
