@@ -42,7 +42,7 @@ func (c *call) beginStep() error {
 	c.stepBegun.Store(true) // first, so that changeUnderWay, which is asked behind the caller, misses nothing
 	select {
 	case <-c.callerGone:
-		if c.ownGoroutine && c.mode.cancels() { // else the end of rpc brings it back before its caller returns
+		if c.mode.cancels() {
 			c.stepBegun.Store(false)
 			return &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultContext, Unsent: true, Err: c.cause()}
 		}
