@@ -132,7 +132,7 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 		lost = s.conn.Lost()
 	}
 	s.mu.Lock()
-	if lost == nil {
+	if e != nil && lost == nil && !c.isStatement() {
 		lost = s.mu.lost // see finishExited
 	}
 	s.recordSideEffects(c, e)
