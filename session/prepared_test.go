@@ -122,6 +122,7 @@ func TestNothingIsPreparedWhereAnInsertHasLedTheSession(t *testing.T) {
 		r := stateRig(t, c)
 		_, err := r.handle.Update(t.Context(), "INSERT INTO bad.t VALUES (?)", 7)
 		require.Error(t, err)
+		synctest.Wait()
 		c.fail = map[string]error{searchPathQuery.sql: sqlError("no")}
 		log := r.sent(func() { _, err = r.handle.PrepareQuery(t.Context(), "SELECT 1") })
 		require.ErrorIs(t, err, backend.ErrSessionLost)
@@ -217,6 +218,7 @@ func TestAStatementThatIsPreparedAgainIsNotCancelledByTheNameOfTheOneBefore(t *t
 		defer stop()
 		require.ErrorIs(t, drained(q.Query(ctx)), context.DeadlineExceeded)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		require.Equal(t, []any{nil}, names)
 		_ = r.handle.Close()
 	})
