@@ -237,7 +237,7 @@ func TestABatchIsPartlyDoneWhereSomethingStays(t *testing.T) {
 	}
 }
 
-// An error of no call of ours, as of a server that an interceptor stands in for, says of no statement that it was stored.
+// An error that is no backend's says of no statement that some of it was stored.
 func TestABatchIsNotPartlyDoneForAnErrorOfNoBackend(t *testing.T) {
 	require.False(t, (&BatchError{Len: 1, Err: errors.New("no"), alone: true}).PartlyDone())
 	require.True(t, (&BatchError{Len: 1, Err: errors.New("no"), alone: true, answered: true}).PartlyDone())
