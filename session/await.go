@@ -257,28 +257,6 @@ func (r *QueryResult) interrupt(cause error) {
 	}
 }
 
-// markEnded moves the result to ended, unless it is. Err answers the interruption from
-// then on. Whoever moves it must see to it that the call is finished, or that a read
-// under way does so.
-func (r *QueryResult) markEnded(cause error) (reading, moved bool) {
-	r.mu.Lock()
-	if r.mu.ended {
-		r.mu.Unlock()
-		return false, false
-	}
-	r.mu.ended = true
-	r.mu.cause = cause
-	r.mu.err = r.call.wrapError(&backend.Error{Stage: backend.StageFetch, Fault: backend.FaultContext, Err: cause})
-	unread := r.mu.first
-	r.mu.first = nil
-	reading = r.mu.reading
-	r.mu.Unlock()
-	if unread != nil {
-		unread.Release()
-	}
-	return reading, true
-}
-
 // finishInterrupted finishes the call of a result that its interrupter has moved to
 // ended. A stream is closed and read by one goroutine at a time: with a read under way
 // only the RPC is ended, which brings the read back.

@@ -54,6 +54,16 @@ func (c *call) contextError() (err error) {
 	if !c.behindCaller.Load() {
 		return ctxerr.Of(c.ctx)
 	}
-	_ = callback.Isolate("the caller's context", func() error { err = ctxerr.Of(c.ctx); return nil })
+	_ = callback.Isolate(callersContext, func() error { err = ctxerr.Of(c.ctx); return nil })
 	return err
+}
+
+const callersContext = "the caller's context"
+
+// interruption is the error of a result that cause has ended. That may come on any goroutine, so that a panic of the caller's
+// context says nothing there either.
+func (c *call) interruption(cause error) error {
+	e := &backend.Error{Op: c.op, Stage: backend.StageFetch, Fault: backend.FaultContext, Target: c.s.policy.Target, Err: cause}
+	_ = callback.Isolate(callersContext, func() error { e = c.wrapError(e); return nil })
+	return e
 }

@@ -223,6 +223,27 @@ func TestAContextThatPanicsAtTheEndOfACallLeavesTheHandleFree(t *testing.T) {
 	})
 }
 
+// A context that must not be asked any more, when a result is let go that it was for, leaves nothing behind: neither the result
+// nor its handle hangs.
+func TestAResultIsLetGoWhateverItsContextDoes(t *testing.T) {
+	for name, read := range map[string]bool{"before its first row": false, "between two rows": true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{pace: ms})
+			ctx := &staleContext{Context: t.Context()}
+			res, err := r.handle.Query(ctx, "SELECT 3")
+			must(t, err)
+			require.Equal(t, read, read && res.Next(), name)
+			ctx.over.Store(true)
+			res.Release()
+			require.False(t, res.Next(), name)
+			require.ErrorIs(t, res.Err(), backend.ErrHandleClosed, name)
+			must(t, r.handle.Ping(t.Context()))
+			must(t, r.handle.Close())
+			r.reused()
+		})
+	}
+}
+
 // The RPC of a result that nobody reads is ended before its stream is closed,
 // which may wait for it.
 func TestTheRPCOfAnUnreadResultIsEndedBeforeItsStreamIsClosed(t *testing.T) {

@@ -75,6 +75,37 @@ func (r *QueryResult) end() error {
 	return r.Err()
 }
 
+// markEnded moves the result to ended, unless it is. Err answers the interruption from
+// then on. Whoever moves it must see to it that the call is finished, or that a read
+// under way does so.
+func (r *QueryResult) markEnded(cause error) (reading, moved bool) {
+	var why error                                   // of a release Err tells nothing
+	if cause != errReleasedEarly && !r.hasEnded() { //nolint:errorlint // as in Err
+		why = r.call.interruption(cause) // without the lock: the caller's context is asked
+	}
+	r.mu.Lock()
+	if r.mu.ended {
+		r.mu.Unlock()
+		return false, false
+	}
+	r.mu.ended = true
+	r.mu.cause, r.mu.err = cause, why
+	unread := r.mu.first
+	r.mu.first = nil
+	reading = r.mu.reading
+	r.mu.Unlock()
+	if unread != nil {
+		unread.Release()
+	}
+	return reading, true
+}
+
+func (r *QueryResult) hasEnded() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.ended
+}
+
 // checkReadable fails where the result was released or closed before: what is asked
 // for its rows then must not take it for one that has none.
 func (r *QueryResult) checkReadable() error {
