@@ -11,7 +11,6 @@ import (
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/eof"
-	"github.com/flightpool/flightpool/internal/sqlscan"
 	"github.com/flightpool/flightpool/rowscan"
 )
 
@@ -28,7 +27,7 @@ func resultWithoutRows(u UpdateResult) *QueryResult {
 // database knows that it has any, and of SHOW DATABASES.
 func (c *call) firstBatch(stream backend.Stream) (arrow.RecordBatch, error) {
 	first, err := stream.Next()
-	if _, counted := stream.RowsAffected(); counted && eof.Reached(err) && stream.Schema().NumFields() == 0 && c.script.ReadOnly() && c.script.Rows() == sqlscan.RowsSome {
+	if _, counted := stream.RowsAffected(); counted && eof.Reached(err) && stream.Schema().NumFields() == 0 && c.script.ReadOnly() { // which has rows, whatever it is
 		return nil, &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultUnsupported, Err: errRowsDropped}
 	}
 	return first, err
