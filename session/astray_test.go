@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -295,4 +296,50 @@ func TestARollbackBehindThatFindsItsHandleClosedCostsNoConnection(t *testing.T) 
 		require.Equal(t, []string{"Begin", "tx1: INSERT SLOW 100ms", "Rollback"}, r.conn.Log())
 		r.reused()
 	})
+}
+
+// An option is set where the session belongs, or not at all.
+func TestNoOptionIsSetInASessionThatWasLedElsewhere(t *testing.T) {
+	for name, fails := range map[string]bool{"it is led back": false, "it cannot be": true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStateConn()
+			if fails {
+				c.failOnce = map[string][]error{searchPathQuery.sql: {nil, sqlError("no place")}}
+			}
+			r := astrayRig(t, c, false)
+			err := r.handle.SetOption(t.Context(), "catalog", "lake3")
+			require.Equal(t, !fails, slices.Contains(c.Log(), "SetOptions"), name)
+			if fails {
+				require.ErrorIs(t, err, backend.ErrSessionLost, name)
+			} else {
+				must(t, err)
+				require.Equal(t, "lake.main", c.settings["search_path"], name)
+			}
+			_ = r.handle.Close()
+		})
+	}
+}
+
+// A refusal outside of transactions is looked behind nowhere: there is none to have been aborted.
+func TestARefusalOutsideOfTransactionsIsNotLookedBehind(t *testing.T) {
+	for name, inTx := range map[string]bool{"outside": false, "in a transaction": true} {
+		for _, call := range []string{"Ping", "Options"} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, &fakeConn{fail: map[string]error{call: sqlError("no")}})
+				if inTx {
+					must(t, r.handle.BeginTransaction(t.Context()))
+				}
+				sent := r.sent(func() {
+					if call == "Ping" {
+						require.Error(t, r.handle.Ping(t.Context()))
+						return
+					}
+					_, err := r.handle.Options(t.Context())
+					require.Error(t, err)
+				})
+				require.Equal(t, inTx, len(sent) > 1, "%s, %s: %q", name, call, sent)
+				_ = r.handle.Close()
+			})
+		}
+	}
 }

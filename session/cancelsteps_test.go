@@ -197,7 +197,9 @@ func TestNoRollbackOvertakesAChangeOfSeveral(t *testing.T) {
 	}
 }
 
-func isControl(sql string) bool { return strings.HasPrefix(strings.TrimPrefix(sql, "tx1: "), "SELECT '") }
+func isControl(sql string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(sql, "tx1: "), "SELECT '")
+}
 
 // A probe that is refused has found nothing that a control could confirm.
 func TestAProbeThatIsRefusedHasNoControl(t *testing.T) {

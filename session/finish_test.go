@@ -191,6 +191,7 @@ func TestAServerThatRefusesEverythingIsNotAskedAgain(t *testing.T) {
 		"broken":                   {refusal(backend.FaultStatement, "database has been invalidated"), false, true},
 		"of ours":                  {refusal(backend.FaultStatement, "Current transaction is aborted (please ROLLBACK)"), true, false},
 		"something else":           {refusal(backend.FaultStatement, "no such table"), false, false},
+		"of what it does not have": {refusal(backend.FaultUnsupported, "database has been invalidated"), false, false},
 		"nobody knows whose":       {refusal(backend.FaultUnknown, "database has been invalidated"), false, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {

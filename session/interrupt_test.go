@@ -329,3 +329,22 @@ func TestALostTransportIsNotProbed(t *testing.T) {
 		_ = r.discarded()
 	})
 }
+
+// A session that its borrower gives up says why its connection is closed, also where he has not; and what cannot be taken back.
+func TestASessionThatIsGivenUpSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := errors.New("mine")
+		for why, want := range map[error]error{mine: mine, nil: errNoReason} {
+			r := newRig(t, &fakeConn{})
+			must(t, r.handle.Discard(why))
+			require.ErrorIs(t, r.discarded(), want)
+		}
+		conn := &panickyConn{fakeConn: &fakeConn{}}
+		r := newRig(t, conn.fakeConn)
+		r.handle.conn = conn
+		must(t, r.handle.BeginTransaction(t.Context()))
+		conn.end = true
+		require.ErrorContains(t, r.handle.Discard(mine), "an interceptor's")
+		require.ErrorContains(t, r.discarded(), "an interceptor's")
+	})
+}

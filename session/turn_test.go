@@ -99,3 +99,95 @@ func TestTheTimeOfACallEndsNoRollbackOfWithTransaction(t *testing.T) {
 		})
 	}
 }
+
+// Its time is that of all that a call waits for: behind what is left to its end comes a rollback that nobody waits for.
+func TestACallWaitsOnceForAllThatComesBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{work: map[string]time.Duration{"Rollback": 3 * time.Second}})
+		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+		defer stop()
+		err := r.handle.WithTransaction(ctx, func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.UpdateWithOptions(ctx, "INSERT SLOW 1500ms", QueryOptions{NoCancel: true})
+			return err
+		})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		start := time.Now()
+		_, err = r.handle.UpdateWithOptions(t.Context(), "INSERT 2", QueryOptions{Timeout: 2 * time.Second})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 2*time.Second, time.Since(start))
+		must(t, r.handle.Close())
+		time.Sleep(time.Minute)
+		require.NotContains(t, r.conn.Log(), "INSERT 2")
+		r.reused()
+	})
+}
+
+// A hook of the owner's that keeps the connection of a lost session keeps later calls for CloseTimeout at most, and then they
+// are told so: nothing of them is sent.
+func TestACallWaitsForTheReturnOfALostConnectionForCloseTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{fail: map[string]error{"INSERT 1": transportError()}})
+		hold := make(chan struct{})
+		s := New(r.conn, r.policy, func(reason error) {
+			<-hold
+			r.returned(reason)
+		})
+		go func() { _, _ = s.Update(t.Context(), "INSERT 1") }()
+		synctest.Wait()
+		start := time.Now()
+		_, err := s.Update(t.Context(), "INSERT 2")
+		require.ErrorIs(t, err, backend.ErrSessionLost)
+		require.True(t, backend.SafeToRetry(err))
+		require.Equal(t, r.policy.closeTimeout(), time.Since(start))
+		require.Equal(t, []string{"INSERT 1"}, r.conn.Log())
+		close(hold)
+		synctest.Wait()
+		_ = r.discarded()
+		must(t, s.Close())
+	})
+}
+
+// What a call that cannot begin yet waits for, and for how long, is what the handle does.
+func TestWhatACallWaitsForIsWhatItsHandleDoes(t *testing.T) {
+	ended, rolledBack := make(chan struct{}), make(chan struct{})
+	lost := errors.New("lost")
+	for name, tc := range map[string]struct {
+		state            state
+		lost, undo       bool
+		returned, behind bool // its connection was, or is being; a rollback goes on
+		wait             <-chan struct{}
+		err              error
+	}{
+		"nothing is under way":                           {},
+		"a call":                                         {state: busy, err: backend.ErrBusy},
+		"one is being ended":                             {state: ending, wait: ended},
+		"one is being ended, which has lost":             {state: ending, lost: true, wait: ended},
+		"the connection is being given back":             {state: ending, lost: true, returned: true, wait: ended, err: lost},
+		"it was given back":                              {lost: true, returned: true, err: lost},
+		"the session is lost":                            {lost: true, err: lost},
+		"it is closed":                                   {state: closed, returned: true, err: backend.ErrHandleClosed},
+		"it is made clean":                               {state: cleaning, err: backend.ErrHandleClosed},
+		"a rollback that nobody waits for":               {behind: true, wait: rolledBack},
+		"a rollback that nobody waits for, its own call": {behind: true, undo: true},
+	} {
+		r := newRig(t, &fakeConn{})
+		s := r.handle
+		s.mu.state = tc.state
+		if tc.state == ending {
+			s.mu.ended = ended
+		}
+		if tc.lost {
+			s.mu.lost = lost
+		}
+		if tc.returned {
+			s.mu.releaseConn = nil
+		}
+		if tc.behind {
+			s.mu.rollbackDone = rolledBack
+		}
+		wait, err := s.tryBegin(s.newCall(t.Context(), "Query", QueryOptions{}, cancelWhenLeft), tc.undo)
+		require.Equal(t, tc.wait, wait, name)
+		require.ErrorIs(t, err, tc.err, name)
+		require.Equal(t, tc.err == nil && tc.wait == nil, s.mu.call != nil, name)
+	}
+}
