@@ -230,7 +230,8 @@ func TestWhatItsCallerHasLeftBeforeIsNotSentUnlessItIsLeftToItsEnd(t *testing.T)
 			must(t, err)
 			must(t, r.handle.checkStatement(c, sqlscan.Parse("INSERT 1")))
 			c.beforeSend = func(context.Context) error { time.Sleep(30 * ms); return nil }
-			sent := false
+			sent, underWay := false, false
+			c.afterStep = func() { underWay = r.handle.changeUnderWay() } // what a rollback beside it would find
 			err = runStepWithoutValue(c, func(context.Context) error { sent = true; return nil }, errorOutcome)
 			require.ErrorIs(t, err, context.DeadlineExceeded, name)
 			if !tc.own {
@@ -238,6 +239,7 @@ func TestWhatItsCallerHasLeftBeforeIsNotSentUnlessItIsLeftToItsEnd(t *testing.T)
 			}
 			time.Sleep(time.Minute)
 			require.Equal(t, tc.sent, sent, name)
+			require.Equal(t, tc.sent, underWay, name)
 			require.Equal(t, tc.sent, said > 0, name)
 			require.Empty(t, r.chains(), name)
 			require.Equal(t, tc.sent, r.handle.txState().hasChanged, name)

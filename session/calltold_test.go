@@ -238,6 +238,7 @@ func TestAResultIsLetGoWhateverItsContextDoes(t *testing.T) {
 			require.False(t, res.Next(), name)
 			require.ErrorIs(t, res.Err(), backend.ErrHandleClosed, name)
 			must(t, r.handle.Ping(t.Context()))
+			require.Zero(t, ctx.asked.Load(), name)
 			must(t, r.handle.Close())
 			r.reused()
 		})

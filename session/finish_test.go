@@ -74,11 +74,13 @@ func TestAPanicOfAnInterceptorInATransactionsBeginningOrEndCostsTheSession(t *te
 // framework uses again for its next request.
 type staleContext struct {
 	context.Context
-	over atomic.Bool
+	over  atomic.Bool
+	asked atomic.Int32 // when it was over
 }
 
 func (c *staleContext) Err() error {
 	if c.over.Load() {
+		c.asked.Add(1)
 		panic("the caller's")
 	}
 	return c.Context.Err()

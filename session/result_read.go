@@ -78,8 +78,8 @@ func (r *QueryResult) end() error {
 // then on. Whoever moves it must see to it that the call is finished, or that a read
 // under way does so.
 func (r *QueryResult) markEnded(cause error) (reading, moved bool) {
-	var why error                                   // of a release Err tells nothing
-	if cause != errReleasedEarly && !r.hasEnded() { //nolint:errorlint // as in Err
+	var why error
+	if cause != errReleasedEarly { //nolint:errorlint // as in Err, which tells nothing of a release
 		why = r.call.interruption(cause) // without the lock: the caller's context is asked
 	}
 	r.mu.Lock()
@@ -97,12 +97,6 @@ func (r *QueryResult) markEnded(cause error) (reading, moved bool) {
 		unread.Release()
 	}
 	return reading, true
-}
-
-func (r *QueryResult) hasEnded() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.ended
 }
 
 // checkReadable fails where the result was released or closed before: what is asked

@@ -73,6 +73,35 @@ func TestTheWaitForItsTurnCountsAgainstTheTimeOfACall(t *testing.T) {
 	})
 }
 
+// A Rollback has the time of a call, but CloseTimeout at least, and without one all that it takes.
+func TestARollbackHasCloseTimeoutAtLeast(t *testing.T) {
+	for name, tc := range map[string]struct{ policy, takes, told time.Duration }{
+		"no time is set":        {0, time.Hour, 0},
+		"none is to be":         {-1, time.Hour, 0},
+		"a short one":           {100 * ms, 4 * time.Second, 0},
+		"a short one, too late": {100 * ms, 6 * time.Second, 5 * time.Second},
+		"a long one":            {time.Minute, 50 * time.Second, 0},
+		"a long one, too late":  {time.Minute, time.Hour, time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{work: map[string]time.Duration{"Rollback": tc.takes}})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			r.policy.QueryTimeout = tc.policy
+			start := time.Now()
+			err := r.handle.Rollback(t.Context())
+			if tc.told == 0 {
+				require.NoError(t, err, name)
+				require.Equal(t, tc.takes, time.Since(start), name)
+			} else {
+				require.ErrorIs(t, err, context.DeadlineExceeded, name)
+				require.Equal(t, tc.told, time.Since(start), name)
+			}
+			time.Sleep(2 * time.Hour)
+			_ = r.handle.Close()
+		})
+	}
+}
+
 // A rollback that nobody repeats goes out however short the time of a call is: no later statement of the handle may run in
 // the transaction.
 func TestTheTimeOfACallEndsNoRollbackOfWithTransaction(t *testing.T) {
