@@ -126,6 +126,7 @@ func TestAProofThatIsRefusedOnceIsPreparedAgain(t *testing.T) {
 			err := r.handle.BeginTransaction(t.Context())
 			if tc.code == codes.DeadlineExceeded && tc.times == 0 { // nobody has said that it takes none
 				require.ErrorIs(t, err, backend.ErrSessionLost)
+				require.Equal(t, tc.tries, conn.tried)
 				_ = r.handle.Close()
 				return
 			}
@@ -160,6 +161,45 @@ func TestAServerThatTakesProofsIsNotTakenForOneThatDoesNot(t *testing.T) {
 			_ = s.Close()
 		})
 	}
+}
+
+// One that refuses unknown transactions may refuse it, whatever it has prepared for another session: it refuses what it does not
+// know, and what no call names is not proven then.
+func TestAServerThatKnowsItsTransactionsMayRefuseTheProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := proofConn{fakeConn: &fakeConn{}, trusted: true}
+		r := newRig(t, conn.fakeConn)
+		first := New(&conn, r.policy, func(error) {})
+		_, err := first.Update(t.Context(), "SET threads = 1")
+		must(t, err)
+		require.Equal(t, proofHeld, first.mu.proof.state)
+		require.True(t, r.policy.takesProofs.Load())
+		_ = first.Close()
+		conn.prepares = &backend.Error{Stage: backend.StagePrepare, Fault: backend.FaultUnsupported, Err: status.Error(codes.Unimplemented, "no")}
+		r.handle = New(&conn, r.policy, r.returned)
+		_, err = r.handle.Update(t.Context(), "SET threads = 1")
+		must(t, err)
+		require.Equal(t, proofNotNeeded, r.handle.mu.proof.state)
+		_ = r.handle.Close()
+	})
+}
+
+// A server that counts its handles gives the proof that of a statement of the handle's once it has put another session in the
+// place of its own: what is set for the first time is not set in that one.
+func TestAProofUnderTheHandleOfAStatementIsThatOfAnotherSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{prepared: func(p *fakePrepared) backend.Prepared { return numbered{p} }})
+		_, err := r.handle.PrepareQuery(t.Context(), "SELECT 2")
+		must(t, err)
+		r.conn.replaceSession()
+		r.conn.handleNo = 0
+		_, err = r.handle.Update(t.Context(), "SET threads = 1")
+		require.ErrorIs(t, err, backend.ErrSessionReplaced)
+		require.True(t, backend.SafeToRetry(err))
+		require.NotContains(t, r.conn.Log(), "SET threads = 1")
+		_ = r.handle.Close()
+		require.ErrorIs(t, r.discarded(), backend.ErrSessionReplaced)
+	})
 }
 
 // askedTwice is a proofConn whose server refuses to say it when it is asked first.
@@ -380,6 +420,7 @@ func TestWhatTheAnswerOfAProofSays(t *testing.T) {
 		return array.NewRecordBatch(fakeTextSchema, []arrow.Array{column}, 1)
 	}
 	empty := func() arrow.RecordBatch { return array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 0) }
+	row := func() arrow.RecordBatch { return array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 1) }
 	for name, tc := range map[string]struct {
 		answer   func(own backend.Stream) backend.Stream
 		fail     error
@@ -390,6 +431,7 @@ func TestWhatTheAnswerOfAProofSays(t *testing.T) {
 		"the number, and another":     {answer: func(own backend.Stream) backend.Stream { return &longStream{Stream: own, more: text("x")} }},
 		"another":                     {answer: func(own backend.Stream) backend.Stream { own.Close(); return answers(text("x")) }, replaced: true, lost: true},
 		"no column":                   {answer: func(own backend.Stream) backend.Stream { own.Close(); return answers(empty()) }, replaced: true, lost: true},
+		"a row of no column":          {answer: func(own backend.Stream) backend.Stream { own.Close(); return answers(row()) }, replaced: true, lost: true},
 		"nothing":                     {answer: func(own backend.Stream) backend.Stream { own.Close(); return answers() }, replaced: true, lost: true},
 		"a refusal":                   {fail: sqlError("no such statement"), replaced: true, lost: true},
 		"a failure of the moment":     {fail: limit},

@@ -646,3 +646,32 @@ func TestAServerIsAskedAgainHowItTreatsTransactionsBeforeOneBegins(t *testing.T)
 		}
 	}
 }
+
+// The server may have a savepoint whose answer nobody has waited for, and ends the latest of a name: the next of that name has
+// another one there.
+func TestASavepointIsNotNamedAsOneThatTheServerMayHave(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fails error
+		takes time.Duration
+		again string // as what the server is sent the name again
+	}{
+		"left by its caller": {takes: time.Second, again: "Savepoint flightpool_sp1"},
+		"failed somehow":     {fails: sqlError("out of cheese"), again: "Savepoint flightpool_sp1"},
+		"has none":           {fails: &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultUnsupported, Err: status.Error(codes.Unimplemented, "no savepoints")}, again: "Savepoint B"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{failOnce: map[string][]error{"Savepoint b": {tc.fails}}, work: map[string]time.Duration{"Savepoint b": tc.takes}})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			must(t, r.handle.Savepoint(t.Context(), "a"))
+			ctx, stop := context.WithTimeout(t.Context(), 500*ms)
+			defer stop()
+			require.Error(t, r.handle.Savepoint(ctx, "b"), name)
+			must(t, r.handle.RollbackTo(t.Context(), "a"))
+			must(t, r.handle.Savepoint(t.Context(), "B"))
+			require.Equal(t, tc.again, r.conn.Log()[len(r.conn.Log())-1], name)
+			must(t, r.handle.RollbackTo(t.Context(), "B"))
+			must(t, r.handle.Commit(t.Context()))
+			must(t, r.handle.Close())
+		})
+	}
+}
