@@ -349,3 +349,95 @@ func TestNothingIsSentOfRowsThatFailBeforeTheirFirstBatch(t *testing.T) {
 		r.reused()
 	})
 }
+
+// A reader may know of its failure before it is asked for a batch. It is not asked for one, of a file for example that is not there.
+func TestRowsThatHaveFailedAreNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		conn := &countingIngests{fakeConn: r.conn}
+		r.handle.conn = conn
+		failed := errors.New("the file is not there")
+		rows := &failedRows{RecordReader: tenRows(t), err: failed}
+		_, err := r.handle.Ingest(t.Context(), "t", rows, backend.IngestOptions{})
+		require.ErrorIs(t, err, failed)
+		require.Zero(t, conn.n)
+		require.Zero(t, rows.asked)
+		must(t, r.handle.Close())
+		r.reused()
+	})
+}
+
+// failedRows are rows that have failed, and give a batch all the same.
+type failedRows struct {
+	array.RecordReader
+	err   error
+	asked int
+}
+
+func (r *failedRows) Next() bool { r.asked++; return r.RecordReader.Next() }
+func (r *failedRows) Err() error { return r.err }
+
+// mixedRows have batches of several schemas.
+type mixedRows struct {
+	array.RecordReader
+	batches []arrow.RecordBatch
+	at      int
+	first   time.Duration // what the first takes
+}
+
+func (r *mixedRows) Next() bool {
+	if r.at++; r.at == 1 {
+		time.Sleep(r.first)
+	}
+	return r.at <= len(r.batches)
+}
+
+func (r *mixedRows) RecordBatch() arrow.RecordBatch { return r.batches[r.at-1] }
+func (r *mixedRows) Err() error                     { return nil }
+
+// A batch of another schema is the failure of the rows: of nothing that was sent where it is the first.
+func TestABatchOfAnotherSchemaFailsTheRows(t *testing.T) {
+	good, other := int64Batch(1, 2), array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 1)
+	for name, tc := range map[string]struct {
+		batches []arrow.RecordBatch
+		sent    bool
+	}{"the first": {[]arrow.RecordBatch{other, good}, false}, "the second": {[]arrow.RecordBatch{good, other, good}, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{})
+			answered := false
+			r.handle.conn = &readingConn{r.conn, func(err error) error { answered = true; return err }}
+			must(t, r.handle.BeginTransaction(t.Context()))
+			_, err := r.handle.Ingest(t.Context(), "t", &mixedRows{RecordReader: tenRows(t), batches: tc.batches}, backend.IngestOptions{})
+			require.ErrorIs(t, err, errRows, name)
+			require.ErrorContains(t, err, "a batch has the schema", name)
+			require.Equal(t, tc.sent, answered, name)
+			var e *backend.Error
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, !tc.sent, e.Unsent, name)
+			require.Equal(t, tc.sent, errors.Is(r.handle.Commit(t.Context()), backend.ErrTxAborted), name)
+			must(t, r.handle.Close())
+		})
+	}
+}
+
+// Rows that take as long for their first batch as a server may keep an idle session are sent to the session that was proven
+// before only where it is proven again.
+func TestRowsWhoseFirstBatchTakesLongAreProvenAgain(t *testing.T) {
+	for takes, again := range map[time.Duration]bool{longFirstBatch - 1: false, longFirstBatch: true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{forgives: true})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			before := proofs(r.conn)
+			rows := &mixedRows{RecordReader: tenRows(t), batches: []arrow.RecordBatch{int64Batch(1)}, first: takes}
+			_, err := r.handle.Ingest(t.Context(), "t", rows, backend.IngestOptions{})
+			must(t, err)
+			want := 1
+			if again {
+				want = 2
+			}
+			require.Equal(t, want, proofs(r.conn)-before, "%s: %q", takes, r.conn.Log())
+			must(t, r.handle.Commit(t.Context()))
+			must(t, r.handle.Close())
+		})
+	}
+}

@@ -122,3 +122,46 @@ func TestAnIngestionIsEndedWithItsContext(t *testing.T) {
 		}
 	})
 }
+
+// pausingIngests takes its time between two batches, and counts them.
+type pausingIngests struct {
+	*fakeConn
+	pause time.Duration
+	took  int
+}
+
+func (c *pausingIngests) Ingest(_ context.Context, rows array.RecordReader, _ backend.IngestOptions, _ backend.Call) (int64, error) {
+	for rows.Next() {
+		c.took++
+		time.Sleep(c.pause)
+	}
+	return 0, &backend.Error{Stage: backend.StageExecute, Err: rows.Err()}
+}
+
+// Rows whose caller has left are not read any more, nor is a batch sent that comes then: his reader may be at work on
+// something else, or be released.
+func TestRowsAreNotReadBehindACallerWhoHasLeft(t *testing.T) {
+	for name, tc := range map[string]struct{ reads, sends time.Duration }{
+		"while a batch is sent": {sends: time.Second},
+		"while one is read":     {reads: 400 * ms},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := &pausingIngests{fakeConn: &fakeConn{}, pause: tc.sends}
+			r := newRig(t, conn.fakeConn)
+			r.handle = New(conn, r.policy, r.returned)
+			asked := 0
+			rows := brokenReader{tenRows(t), func() bool { time.Sleep(tc.reads); asked++; return true }}
+			ctx, stop := context.WithTimeout(t.Context(), 600*ms)
+			defer stop()
+			_, err := r.handle.Ingest(ctx, "t", rows, backend.IngestOptions{})
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			left := asked
+			time.Sleep(time.Minute)
+			require.Equal(t, 1, conn.took, name)
+			if tc.reads == 0 {
+				require.Equal(t, left, asked, name)
+			}
+			_ = r.handle.Close()
+		})
+	}
+}
