@@ -138,16 +138,13 @@ var errRowsLeft = &rowsLeftError{errRows}
 
 type rowsLeftError struct{ error }
 
-func (e *rowsLeftError) Unwrap() error { return e.error }
-
 // CallerLeft tells backends so.
 func (*rowsLeftError) CallerLeft() {}
 
-// readFirst reads the first batch, before anything is sent.
+// readFirst reads the first batch, before anything is sent. Without one the rows have failed: those that have none give one that is empty.
 func (r *callerRows) readFirst() error {
 	r.Schema() // may read it, and fail
-	r.waiting = r.Err() == nil && r.Next()
-	if r.waiting || r.Err() == nil {
+	if r.waiting = r.Err() == nil && r.Next(); r.waiting {
 		return nil
 	}
 	return usageError(fmt.Errorf("%w: %w", errRows, *r.failure.Load()))
