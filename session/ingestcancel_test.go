@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,17 +150,19 @@ func TestRowsAreNotReadBehindACallerWhoHasLeft(t *testing.T) {
 			conn := &pausingIngests{fakeConn: &fakeConn{}, pause: tc.sends}
 			r := newRig(t, conn.fakeConn)
 			r.handle = New(conn, r.policy, r.returned)
-			asked := 0
-			rows := brokenReader{tenRows(t), func() bool { time.Sleep(tc.reads); asked++; return true }}
+			var asked atomic.Int32
+			rows := brokenReader{tenRows(t), func() bool { time.Sleep(tc.reads); asked.Add(1); return true }}
 			ctx, stop := context.WithTimeout(t.Context(), 600*ms)
 			defer stop()
 			_, err := r.handle.Ingest(ctx, "t", rows, backend.IngestOptions{})
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			left := asked
+			synctest.Wait()
+			left := asked.Load()
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			require.Equal(t, 1, conn.took, name)
 			if tc.reads == 0 {
-				require.Equal(t, left, asked, name)
+				require.Equal(t, left, asked.Load(), name)
 			}
 			_ = r.handle.Close()
 		})

@@ -48,6 +48,7 @@ func TestAnInsertIsSentWithoutItsWitnessOutsideOfTransactionsOnly(t *testing.T) 
 			c := newStateConn()
 			r := stateRig(t, c)
 			must(t, insertRow(t, r.handle)) // it seems to have stayed
+			synctest.Wait()
 			sent := "INSERT INTO t VALUES (?)"
 			if tc.inTx {
 				must(t, r.handle.BeginTransaction(t.Context()))
@@ -74,6 +75,7 @@ func TestNothingIsLearnedOfAnInsertWhereTheSessionMayBeElsewhere(t *testing.T) {
 		r := stateRig(t, c)
 		must(t, insertRow(t, r.handle))
 		require.True(t, r.policy.stayedInserts.has("."))
+		synctest.Wait()
 		must(t, r.handle.BeginTransaction(t.Context()))
 		c.failOnce = map[string][]error{"tx1: " + searchPathQuery.sql: {sqlError("no")}}
 		require.Error(t, insertRow(t, r.handle)) // of which nobody knows that it was not executed
