@@ -176,7 +176,7 @@ func TestARollbackThatFailsTellsWhatTheFirstAnswerWas(t *testing.T) {
 }
 
 // With the connection goes what a server knew of having left the transaction. A caller who leaves while its loss is told
-// to the owner has the cause of a context of his own in the error, and is not told that all of it may be made again.
+// to the owner has the cause of a context of the caller's own in the error, and is not told that all of it may be made again.
 func TestALossIsToldAlsoWhereTheCauseOfAContextSpeaksOfAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{forgives: true, failOnce: map[string][]error{"tx1: INSERT 2": {transportError()}}})

@@ -139,7 +139,7 @@ func (c *pausingIngests) Ingest(_ context.Context, rows array.RecordReader, _ ba
 	return 0, &backend.Error{Stage: backend.StageExecute, Err: rows.Err()}
 }
 
-// Rows whose caller has left are not read any more, nor is a batch sent that comes then: his reader may be at work on
+// Rows whose caller has left are not read any more, nor is a batch sent that comes then: the reader may be at work on
 // something else, or be released.
 func TestRowsAreNotReadBehindACallerWhoHasLeft(t *testing.T) {
 	for name, tc := range map[string]struct{ reads, sends time.Duration }{

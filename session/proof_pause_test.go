@@ -110,9 +110,11 @@ func TestWhatMayBeLostWithoutAProof(t *testing.T) {
 			_, err := s.PrepareQuery(ctx, "SELECT 2")
 			return err
 		}, read, maxUnprovenPause - 1, false},
-		"the word on a change":             {begunAndChanged, rollback, maxUnprovenPause, true},
-		"the word on a change, in time":    {begunAndChanged, rollback, maxUnprovenPause - 1, false},
-		"a transaction that has only read": {func(ctx context.Context, s *SessionHandle) error { return s.BeginTransaction(ctx) }, rollback, maxUnprovenPause, false},
+		"the word on a change":                   {begunAndChanged, rollback, maxUnprovenPause, true},
+		"the word on a change, in time":          {begunAndChanged, rollback, maxUnprovenPause - 1, false},
+		"a transaction that has only read":       {func(ctx context.Context, s *SessionHandle) error { return s.BeginTransaction(ctx) }, rollback, maxUnprovenPause, false},
+		"the way out of an aborted one":          {abortedBehindASavepoint, func(ctx context.Context, s *SessionHandle) error { return s.RollbackTo(ctx, "a") }, maxUnprovenPause, true},
+		"the way out of an aborted one, in time": {abortedBehindASavepoint, func(ctx context.Context, s *SessionHandle) error { return s.RollbackTo(ctx, "a") }, maxUnprovenPause - 1, false},
 		"a transaction at work": {begunAndChanged, func(ctx context.Context, s *SessionHandle) error {
 			must(t, change(ctx, s))
 			time.Sleep(maxUnprovenPause - 1)
@@ -167,5 +169,16 @@ func begunAndChanged(ctx context.Context, s *SessionHandle) error {
 		return err
 	}
 	_, err := s.Update(ctx, "INSERT 1")
+	return err
+}
+
+func abortedBehindASavepoint(ctx context.Context, s *SessionHandle) error {
+	err := s.BeginTransaction(ctx)
+	if err == nil {
+		err = s.Savepoint(ctx, "a")
+	}
+	if _, bad := s.Update(ctx, "INSERT bad"); bad == nil {
+		err = errors.New("it should have failed")
+	}
 	return err
 }
