@@ -124,13 +124,13 @@ type call struct {
 // caller's own code, or to probe the session beside the statement while the order is to
 // be learned.
 func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOptions, mode callMode) *call {
-	if opts.NoCancel { // which only calls have that are cancelled otherwise
+	if opts.NoCancel && mode.cancels() {
 		mode = finishWhenLeft
 	}
 	c := &call{s: s, op: op, mode: mode, ctx: ctx, operation: &backend.Operation{}, callerGone: make(chan struct{}), askedForRows: opts.Route == RouteQuery, asUpdate: opts.asUpdate}
 	ends := ctx.Done() != nil || s.timeout(opts) > 0
-	c.ownGoroutine = mode != cancelWhenLeft || opts.Progress != nil || (ends && s.mustLearnOrder())
-	c.callsUserCode = opts.callsUserCode || opts.Progress != nil
+	c.ownGoroutine = mode != cancelWhenLeft || opts.ownGoroutine || opts.Progress != nil || (ends && s.mustLearnOrder())
+	c.callsUserCode = opts.ownGoroutine || opts.Progress != nil
 	c.rpc, c.endRPC = context.WithCancel(context.WithoutCancel(ctx))
 	return c
 }

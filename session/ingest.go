@@ -38,7 +38,7 @@ import (
 // with Arrow's C++ library (GizmoSQL) take that for the end of the rows, and store what has come, unless it is in a
 // transaction.
 func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.RecordReader, opts backend.IngestOptions) (int64, error) {
-	c, err := s.begin(ctx, opIngest, QueryOptions{Headers: opts.Headers, callsUserCode: true, text: table}, cancelAfterBudget) // rows may block, or panic
+	c, err := s.begin(ctx, opIngest, QueryOptions{Headers: opts.Headers, ownGoroutine: true, text: table}, cancelAfterBudget) // rows may block, or panic
 	if err != nil {
 		return 0, err
 	}

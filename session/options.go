@@ -65,8 +65,8 @@ type QueryOptions struct {
 	// asUpdate says that the call is an update, which is answered when it has ended.
 	asUpdate bool
 
-	// callsUserCode says that the call's step calls code of the caller's, besides Progress.
-	callsUserCode bool
+	// ownGoroutine has the call's step run in a goroutine of its own.
+	ownGoroutine bool
 
 	// backgroundRollback marks the rollback that other calls wait for.
 	backgroundRollback bool
