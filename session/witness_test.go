@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/bind"
 )
 
 // insertRow runs an INSERT of one row.
@@ -164,4 +165,23 @@ func TestAnInsertWithoutParametersIsNotTriedAgainByItsServer(t *testing.T) {
 			_ = r.handle.Close()
 		})
 	}
+}
+
+// A server that breaks as it is asked what it makes of an INSERT is not sent it: it might run it with NULLs for its parameters,
+// or store it twice.
+func TestAnInsertIsNotSentBehindAQuestionThatBroke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &preparer{fakeConn: &fakeConn{prepared: func(p *fakePrepared) backend.Prepared { return countedStatement{p} }}, noWord: transportError()}
+		r := newRig(t, conn.fakeConn)
+		r.handle = New(conn, r.policy, r.returned)
+		texts, err := bind.Of([]any{"x"})
+		must(t, err)
+		rows, err := texts.Batch(nil)
+		must(t, err)
+		defer rows.Release()
+		_, err = r.handle.UpdateWithRecordBatch(t.Context(), "INSERT INTO t VALUES (?)", rows)
+		require.ErrorIs(t, err, backend.ErrSessionLost)
+		require.NotContains(t, conn.Log(), "INSERT INTO t VALUES (?)")
+		_ = r.handle.Close()
+	})
 }
