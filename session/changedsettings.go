@@ -112,7 +112,7 @@ func (s *SessionHandle) rememberSetting(ctx context.Context, r stateQuery) error
 	changed, key := s.policy.changedSettings(r.key)
 	holds := s.holdSetting(changed, key)
 	known, err := s.rememberRow(ctx, r)
-	if err != nil || !known || !holds {
+	if !known || !holds { // as it is with an error
 		return err
 	}
 	s.mu.Lock()
