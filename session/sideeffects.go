@@ -112,11 +112,11 @@ func (d *sideEffects) deallocate(e sqlscan.Effect, done bool) {
 		d.effects = append(d.effects, sqlscan.Effect{Kind: sqlscan.EffectUnknown})
 	case done:
 		d.effects = append(d.effects[:at:at], d.effects[at+1:]...)
-		if had, known := d.initial[preparedNameQuery(e).key]; (!known || !noneOf(had)) && !slices.Contains(d.effects, e) {
+		if !noneOf(d.initial[preparedNameQuery(e).key]) && !slices.Contains(d.effects, e) {
 			d.effects = append(d.effects, e)
 		}
 	}
 }
 
-// noneOf reports whether the answer to a preparedNameQuery is that there is none.
+// noneOf reports whether the answer to a preparedNameQuery is that there is none. It is not, of one that was not asked.
 func noneOf(had stateValues) bool { return len(had) == 1 && had[0].text == "0" }
