@@ -34,6 +34,7 @@ func TestASessionIsProvenByItsAnswersOrByTheWordsOfItsRefusal(t *testing.T) {
 		"it fails in a way of its own":    {fail: map[string]error{"SELECT 1": errors.New("the driver's words"), "Metadata": errors.New("SqlInfo's words")}, asks: true, want: []string{"the driver's words", "SqlInfo's words"}},
 		"it does not know the credential": {fail: map[string]error{"SELECT 1": refusal(backend.FaultAuth, codes.Unauthenticated, "who?")}, want: []string{"who?"}},
 		"it is at its limit":              {fail: map[string]error{"SELECT 1": refusal(backend.FaultLimit, codes.ResourceExhausted, "full")}, want: []string{"full"}},
+		"it has forgotten the session":    {fail: map[string]error{"SELECT 1": refusal(backend.FaultSession, codes.NotFound, "no such session")}, want: []string{"no such session"}},
 		"it is gone":                      {fail: map[string]error{"SELECT 1": transportError()}, want: []string{"connection reset"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -112,3 +112,38 @@ func TestARefusedStatementLeavesSettingsAtMost(t *testing.T) {
 		require.False(t, d.used, sql)
 	}
 }
+
+// Where nothing is read before, a refused SET leaves what it names, and nothing else does; what a refused read has not done
+// takes nothing from what was done before.
+func TestARefusedStatementWhereNothingIsReadBefore(t *testing.T) {
+	for sql, want := range map[string]struct {
+		effects int
+		used    bool
+	}{"SET threads = 1": {1, true}, "USE lake": {0, true}, "PREPARE a AS SELECT 1": {0, true}, "INSERT INTO t VALUES (1)": {0, true}, "SELECT 1": {}} {
+		var d sideEffects
+		d.addRefused(sqlscan.Parse(sql), true)
+		require.Len(t, d.effects, want.effects, sql)
+		require.Equal(t, want.used, d.used, sql)
+		d = sideEffects{used: true}
+		d.addRefused(sqlscan.Parse(sql), true)
+		require.True(t, d.used, sql)
+	}
+}
+
+// A prepared statement or a table may have the name of a setting.
+func TestWhatIsNamedLikeASettingIsNone(t *testing.T) {
+	d := effectsOf("PREPARE threads AS SELECT 1", "CREATE TEMP TABLE threads (a INT)")
+	d.initial = map[string]stateValues{"threads": {{text: "3"}}}
+	require.Empty(t, d.leftSettings())
+	require.Equal(t, changedValues{}, d.changedValues("threads"))
+	d = effectsOf("PREPARE zone AS SELECT 1", "SET SESSION zone = 'Oslo'", "SET threads = 1")
+	require.Equal(t, changedValues{own: true}, d.changedValues("zone"))
+	require.Equal(t, changedValues{anyones: true}, d.changedValues("threads"))
+}
+
+// PostgreSQL sets any name with a dot, so that having told another setting says nothing of it.
+func TestANameWithADotNeedBeNoSettingOfTheServers(t *testing.T) {
+	for sql, want := range map[string]bool{"SET threads = 1": true, "SET my.app = 1": false} {
+		require.Equal(t, want, settingQuery(sqlscan.Parse(sql).Effects()[0]).setting, sql)
+	}
+}
