@@ -37,6 +37,7 @@ func (r *rig) load(c *stateConn, s *SessionHandle, table, place string) error {
 	batch := int64Batch(1)
 	defer batch.Release()
 	_, err := s.UpdateWithRecordBatch(r.t.Context(), "INSERT INTO "+table+" VALUES (?)", batch)
+	synctest.Wait() // its statement is closed behind it
 	return err
 }
 
