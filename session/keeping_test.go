@@ -15,7 +15,7 @@ import (
 func TestTheEndOfAPreparationSendsWhatItMustAndTellsTheFirstFailure(t *testing.T) {
 	const closes = "ClosePrepared" // of its proof, and of what it has prepared
 	prepared := func(t *testing.T, s *SessionHandle) { _, err := s.PrepareQuery(t.Context(), "SELECT 2"); must(t, err) }
-	doubt := func(t *testing.T, s *SessionHandle) { refused("INSERT 7")(t, s) } // the server may be at its limit still
+	doubt := func(t *testing.T, s *SessionHandle) { refused("INSERT 7")(t, s) }              // the server may be at its limit still
 	policy := func(t *testing.T, s *SessionHandle) { leavePolicy(t, s.conn.(*fakeConn), s) } //nolint:forcetypeassert // else the test fails
 	for name, tc := range map[string]struct {
 		use  []func(t *testing.T, s *SessionHandle)
