@@ -180,3 +180,10 @@ func TestWhatWasMadeBeforeAStatementOutsideOfTransactionsIsNotBeyondIt(t *testin
 		must(t, other.Close())
 	})
 }
+
+// To ask whether a connection can be told from others, as is done beside every call whose statement may be kept, allocates
+// nothing.
+func TestAConnectionIsToldFromOthersWithoutAnAllocation(t *testing.T) {
+	conn := &fakeConn{}
+	require.Zero(t, testing.AllocsPerRun(100, func() { canBeKept(conn) }))
+}
