@@ -238,6 +238,7 @@ func TestWhatItsCallerHasLeftBeforeIsNotSentUnlessItIsLeftToItsEnd(t *testing.T)
 				require.True(t, backend.SafeToRetry(err), "%s: nothing was sent", name)
 			}
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			require.Equal(t, tc.sent, sent, name)
 			require.Equal(t, tc.sent, underWay, name)
 			require.Equal(t, tc.sent, said > 0, name)
@@ -262,6 +263,7 @@ func TestACommitWhoseCallerLeavesBeforeItIsSentAllTheSame(t *testing.T) {
 		defer stop()
 		require.ErrorIs(t, r.handle.Commit(ctx), backend.ErrCommitUnknown)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Contains(t, r.conn.Log(), "Commit")
 		_ = r.handle.Close()
 	})
@@ -290,3 +292,45 @@ func TestACredentialThatIsRefusedBeforeAChangeLeavesNothingHalfDone(t *testing.T
 		})
 	}
 }
+
+// What a call that fails does to its session: the loss of the connection goes before whatever the server has said, and a
+// statement that may run on is cancelled, although the session was given up meanwhile.
+func TestAFailureIsThatOfItsConnectionAndAStatementIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &pingingConn{fakeConn: &fakeConn{}}
+		conn.ping = func() error { conn.cut(); return sqlError("no") }
+		r := newRig(t, conn.fakeConn)
+		r.handle = New(conn, r.policy, r.returned)
+		require.ErrorIs(t, r.handle.Ping(t.Context()), backend.ErrSessionLost)
+		require.ErrorContains(t, r.discarded(), "cut")
+		must(t, r.handle.Close())
+	})
+	for name, gone := range map[string]bool{"given up meanwhile": true, "kept": false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{})
+			ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+			defer stop()
+			if gone {
+				time.AfterFunc(10*ms, func() { r.handle.markLost(errors.New("given up")) })
+			}
+			_, err := r.handle.Update(ctx, "UPDATE SLOW 1h")
+			require.ErrorIs(t, err, context.DeadlineExceeded, name)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Len(t, r.chains(), 1, name)
+			require.Equal(t, gone, r.handle.isLost(), name)
+			if gone {
+				require.ErrorContains(t, r.discarded(), "given up", name)
+			}
+			must(t, r.handle.Close())
+		})
+	}
+}
+
+// pingingConn says what comes of a ping.
+type pingingConn struct {
+	*fakeConn
+	ping func() error
+}
+
+func (c *pingingConn) Ping(context.Context) error { return c.ping() }

@@ -130,6 +130,7 @@ func TestASessionThatHasComeToItsTurnIsNotAskedForItAgain(t *testing.T) {
 				must(t, err)
 				res.interrupt(errors.New("the caller's"))
 				time.Sleep(time.Minute)
+				synctest.Wait()
 			})
 			require.Equal(t, tc.sent, ofChain(sent), "%s: %v", name, r.chains()[0])
 			_ = r.handle.Close()
@@ -315,6 +316,7 @@ func TestASessionThatRefusesEverythingBehindARollbackIsLost(t *testing.T) {
 		defer stop()
 		require.ErrorIs(t, r.handle.Ping(ctx), context.DeadlineExceeded)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.NotContains(t, r.conn.Log(), "ROLLBACK")
 		require.ErrorContains(t, r.discarded(), "may still run")
 		_ = r.handle.Close()
@@ -341,6 +343,7 @@ func TestTheWordOnAnIngestionIsNotAskedForAgainWhereTheSessionAnswers(t *testing
 			_, err := h.Ingest(ctx, "t", rows, backend.IngestOptions{})
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			report := r.chains()[0]
 			if serial {
 				require.Equal(t, "a", report.ConfirmedBy, "%s: %v", name, report)

@@ -55,6 +55,7 @@ func TestTheStatementOfACallIsClosedOnceItsSessionIsFree(t *testing.T) {
 			_, err := r.handle.Update(t.Context(), "INSERT 1", 7)
 			require.Equal(t, tc.failure != nil, err != nil, name)
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			require.Equal(t, tc.behind, closed, name)
 			_ = r.handle.Close()
 			require.Equal(t, tc.after, closed, name)
@@ -109,6 +110,7 @@ func TestHowLongRowsAreReadOnIsWhatTheirCallAllows(t *testing.T) {
 				stop()
 			}
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			if tc.cut < 0 {
 				require.GreaterOrEqual(t, cut, 9*time.Second, name)
 				require.Empty(t, r.chains(), name)
@@ -142,6 +144,7 @@ func TestRowsThatComeTooLateAreNotAllRead(t *testing.T) {
 		_, err := r.handle.QueryWithOptions(ctx, "SELECT SCRIPT", QueryOptions{Progress: func(float64, bool) {}})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, 1+drainBytes/(8<<15)+1, stream.asked)
 		must(t, r.handle.Close())
 	})
@@ -201,6 +204,7 @@ func TestWhoLeavesACallIsToldHowFarItHadCome(t *testing.T) {
 			require.ErrorAs(t, tc.call(ctx, New(conn, r.policy, r.returned)), &e, name)
 			require.Equal(t, tc.stage, e.Stage, name)
 			time.Sleep(time.Minute)
+			synctest.Wait()
 		})
 	}
 }
@@ -235,6 +239,7 @@ func TestAReadThatPanicsEndsItsResult(t *testing.T) {
 			require.ErrorIs(t, res.Err(), errCallbackExited, name)
 			require.Equal(t, []bool{true}, ended, name)
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			must(t, r.handle.Close())
 		})
 	}
@@ -251,6 +256,7 @@ func TestATransactionWhoseRowsWereLeftIsAborted(t *testing.T) {
 		res, err := r.handle.QueryWithOptions(ctx, "SELECT 3", QueryOptions{NoCancel: true})
 		must(t, err)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.ErrorIs(t, res.Err(), context.DeadlineExceeded)
 		require.Empty(t, r.chains())
 		require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrTxAborted)
@@ -285,6 +291,7 @@ func TestAReleaseBesideAReadEndsIt(t *testing.T) {
 		require.Equal(t, "the caller's", <-read)
 		require.Zero(t, time.Since(start), "the read goes on")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.ErrorIs(t, l.outcomes()[0].Err, errCallbackExited, "what has ended the call is told")
 		_ = r.handle.Close()
 	})
@@ -303,6 +310,7 @@ func TestAReleaseBesideAReadEndsIt(t *testing.T) {
 		require.ErrorIs(t, res.Err(), backend.ErrHandleClosed, "it was not read to its end")
 		close(hold)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		must(t, r.handle.Close())
 	})
 }
@@ -410,6 +418,7 @@ func TestALateResultOfAnotherSessionIsLetGo(t *testing.T) {
 		_, err := r.handle.QueryWithOptions(ctx, "SELECT SCRIPT", QueryOptions{NoCancel: true})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, 1, closed)
 		require.ErrorIs(t, r.discarded(), backend.ErrSessionReplaced)
 		_ = r.handle.Close()

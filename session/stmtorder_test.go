@@ -252,6 +252,7 @@ func TestTheControlProbeRunsInTheTransactionThatGoesOn(t *testing.T) {
 				defer stop()
 				require.Error(t, f(r.handle, ctx), name)
 				time.Sleep(time.Minute)
+				synctest.Wait()
 			}
 			must(t, r.handle.BeginTransaction(t.Context()))
 			if tc.before != nil {
@@ -307,6 +308,7 @@ func TestAProbeProvesTheEndOfWhatIsOneStatement(t *testing.T) {
 			defer stop()
 			require.ErrorIs(t, tc.call(r.handle, ctx), context.DeadlineExceeded, name)
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			clear(conn.work)
 			require.Equal(t, tc.proven, r.chains()[0].Confirmed, "%s: %v", name, r.chains()[0])
 			_ = r.handle.Close()
