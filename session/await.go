@@ -270,6 +270,7 @@ func (r *QueryResult) finishInterrupted(cause error, reading bool) {
 		c.failureReported = true
 		_ = c.finish(outcome{unread: r.stream})
 	default:
+		c.behindCaller.Store(true) // who closes the handle is none
 		c.endRPC()
 		r.stream.Close()
 		r.setErr(c.finish(outcome{interruptedBy: cause}))

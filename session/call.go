@@ -97,7 +97,7 @@ type call struct {
 	answer    error  // what the caller is told although the call has ended well
 	leftMeans error  // what it means, besides, that the caller has left
 
-	behindCaller atomic.Bool // what is done now is done on a goroutine of ours
+	behindCaller atomic.Bool // what is done now is done on a goroutine of ours, or of whoever closes the handle
 
 	callerGone chan struct{} // closed once the caller waits no longer
 

@@ -245,6 +245,28 @@ func TestAResultIsLetGoWhateverItsContextDoes(t *testing.T) {
 	}
 }
 
+// Who closes a handle, as its pool does, is not the caller of the query whose rows are open: no panic of its context goes on in him.
+func TestAHandleIsClosedWhateverTheContextOfItsResultDoes(t *testing.T) {
+	for name, opts := range map[string]QueryOptions{"cut": {}, "left to its end": {NoCancel: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{pace: ms})
+			ctx := &staleContext{Context: t.Context()}
+			res, err := r.handle.QueryWithOptions(ctx, "SELECT 3", opts)
+			must(t, err)
+			require.True(t, res.Next(), name)
+			ctx.over.Store(true)
+			must(t, r.handle.Close())
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.False(t, res.Next(), name)
+			require.ErrorIs(t, res.Err(), backend.ErrHandleClosed, name)
+			require.ErrorIs(t, res.Close(), backend.ErrHandleClosed, name)
+			r.reused()
+			r.clean(name)
+		})
+	}
+}
+
 // The RPC of a result that nobody reads is ended before its stream is closed,
 // which may wait for it.
 func TestTheRPCOfAnUnreadResultIsEndedBeforeItsStreamIsClosed(t *testing.T) {
