@@ -245,7 +245,7 @@ func TestAResultIsLetGoWhateverItsContextDoes(t *testing.T) {
 	}
 }
 
-// Who closes a handle, as its pool does, is not the caller of the query whose rows are open: no panic of its context goes on in him.
+// Who closes a handle, as its pool does, is not the caller of the query whose rows are open: no panic of its context goes on there.
 func TestAHandleIsClosedWhateverTheContextOfItsResultDoes(t *testing.T) {
 	for name, opts := range map[string]QueryOptions{"cut": {}, "left to its end": {NoCancel: true}} {
 		synctest.Test(t, func(t *testing.T) {

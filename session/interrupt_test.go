@@ -330,7 +330,7 @@ func TestALostTransportIsNotProbed(t *testing.T) {
 	})
 }
 
-// A session that its borrower gives up says why its connection is closed, also where he has not; and what cannot be taken back.
+// A session that its borrower gives up says why its connection is closed, also where no reason was given; and what cannot be taken back.
 func TestASessionThatIsGivenUpSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine := errors.New("mine")
