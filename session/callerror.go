@@ -17,7 +17,10 @@ import (
 // context may have ended meanwhile. Every other failure reports that end too: most
 // probably it is what has brought the failure about, and a fault that is unknown is
 // taken for it.
-func (c *call) wrapError(err error) *backend.Error {
+func (c *call) wrapError(err error) *backend.Error { return c.wrapErrorWith(err, c.contextError) }
+
+// wrapErrorWith is wrapError with the caller's context as it is told by contextError.
+func (c *call) wrapErrorWith(err error, contextError func() error) *backend.Error {
 	var e *backend.Error
 	if !errors.As(err, &e) {
 		e = &backend.Error{Err: err, Fault: backend.FaultUnknown, Stage: backend.StageExecute}
@@ -37,7 +40,7 @@ func (c *call) wrapError(err error) *backend.Error {
 	if e.Fault == backend.FaultStatement || e.Fault == backend.FaultUsage {
 		return e
 	}
-	if ended := c.contextError(); ended != nil {
+	if ended := contextError(); ended != nil {
 		e.Ctx = ended
 		if e.Fault == backend.FaultUnknown {
 			e.Fault = backend.FaultContext
@@ -50,20 +53,15 @@ func (c *call) wrapError(err error) *backend.Error {
 
 // contextError is how the caller's context has ended, or nil. To ask is code of the caller's: a panic
 // in it goes on in the caller, but behind the caller it would end the process, and says nothing.
-func (c *call) contextError() (err error) {
+func (c *call) contextError() error {
 	if !c.behindCaller.Load() {
 		return ctxerr.Of(c.ctx)
 	}
-	_ = callback.Isolate(callersContext, func() error { err = ctxerr.Of(c.ctx); return nil })
-	return err
+	return c.isolatedContextError()
 }
 
-const callersContext = "the caller's context"
-
-// interruption is the error of a result that cause has ended. That may come on any goroutine, so that a panic of the caller's
-// context says nothing there either.
-func (c *call) interruption(cause error) error {
-	e := &backend.Error{Op: c.op, Stage: backend.StageFetch, Fault: backend.FaultContext, Target: c.s.policy.Target, Err: cause}
-	_ = callback.Isolate(callersContext, func() error { e = c.wrapError(e); return nil })
-	return e
+// isolatedContextError is contextError where the caller may not be who asks.
+func (c *call) isolatedContextError() (err error) {
+	_ = callback.Isolate("the caller's context", func() error { err = ctxerr.Of(c.ctx); return nil })
+	return err
 }

@@ -78,9 +78,9 @@ func (r *QueryResult) end() error {
 // then on. Whoever moves it must see to it that the call is finished, or that a read
 // under way does so.
 func (r *QueryResult) markEnded(cause error) (reading, moved bool) {
-	var why error
+	var ended error
 	if cause != errReleasedEarly { //nolint:errorlint // as in Err, which tells nothing of a release
-		why = r.call.interruption(cause) // without the lock: the caller's context is asked
+		ended = r.call.isolatedContextError() // without the lock, and on whatever goroutine this comes
 	}
 	r.mu.Lock()
 	if r.mu.ended {
@@ -88,7 +88,8 @@ func (r *QueryResult) markEnded(cause error) (reading, moved bool) {
 		return false, false
 	}
 	r.mu.ended = true
-	r.mu.cause, r.mu.err = cause, why
+	r.mu.cause = cause
+	r.mu.err = r.call.wrapErrorWith(&backend.Error{Stage: backend.StageFetch, Fault: backend.FaultContext, Err: cause}, func() error { return ended })
 	unread := r.mu.first
 	r.mu.first = nil
 	reading = r.mu.reading
