@@ -409,7 +409,7 @@ func TestAnOpenThatIsSkippedCountsAsGivenUp(t *testing.T) {
 		a := acquire(t, r)
 		got := call(t.Context(), r)
 		synctest.Wait()
-		r.Resize(1)
+		require.NoError(t, r.Resize(1))
 		require.Equal(t, 1, r.GiveUp(1))
 		allow <- struct{}{}
 		synctest.Wait()

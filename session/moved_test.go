@@ -129,7 +129,7 @@ func TestALoadThatFailsClosesItsWitnessOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const insert = "INSERT INTO t VALUES (?)"
 		c := newStateConn()
-		c.fakeConn.failOnce = map[string][]error{insert: {nil, sqlError("Constraint Error: no")}}
+		c.failOnce = map[string][]error{insert: {nil, sqlError("Constraint Error: no")}}
 		r := stateRig(t, c)
 		must(t, r.load(c, r.handle, "t", "lake.main"))
 		require.Error(t, r.load(c, r.handle, "t", "lake.main"))

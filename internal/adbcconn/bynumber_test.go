@@ -85,7 +85,7 @@ func TestParametersAreToldByTheirNumbersThroughADriverThatTellsNoHandle(t *testi
 		}
 		for _, flightSQL := range []bool{true, false} {
 			p := &genericPrepared{conn: &GenericConn{isFlightSQL: flightSQL}, sql: c.sql}
-			p.describe(t.Context(), &tellingStatement{told: arrow.NewSchema(fields, nil)})
+			require.NoError(t, p.describe(t.Context(), &tellingStatement{told: arrow.NewSchema(fields, nil)}))
 			var names []string
 			if told := p.ParameterSchema(); told != nil {
 				for _, field := range told.Fields() {

@@ -115,7 +115,7 @@ func (m *Mutants) measure(ctx context.Context, t *test) error {
 	if err := os.WriteFile(trace, make([]byte, len(m.Points)+1), 0o600); err != nil {
 		return err
 	}
-	defer os.Remove(trace)
+	defer func() { _ = os.Remove(trace) }() // its folder is temporary
 	r := m.run(ctx, []test{*t}, time.Minute, "MUTANT_TRACE="+trace)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

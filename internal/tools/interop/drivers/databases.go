@@ -198,7 +198,7 @@ func abortedTransactions(ctx context.Context, _ *database, pool *flightpool.Flig
 	_, refused := tx.Update(ctx, "CREATE TABLE parted (a INT, b INT UNIQUE) PARTITION BY LIST (a)")
 	committed := tx.Commit(ctx)
 	if stored != nil || refused == nil || !errors.Is(committed, flightpool.ErrTxAborted) {
-		return "", fmt.Errorf("Commit answers %w behind %w and %w", committed, stored, refused)
+		return "", fmt.Errorf("the COMMIT is answered by %w behind %w and %w", committed, stored, refused)
 	}
 	if tx, err = pool.BeginTx(ctx, flightpool.TxOptions{}); err != nil {
 		return "", err
@@ -207,7 +207,7 @@ func abortedTransactions(ctx context.Context, _ *database, pool *flightpool.Flig
 	_, refused = tx.PrepareQuery(ctx, "INSERT INTO missing VALUES ($1)")
 	committed = tx.Commit(ctx)
 	if stored != nil || refused == nil || !errors.Is(committed, flightpool.ErrTxAborted) {
-		return "", fmt.Errorf("Commit answers %w behind %w and %w, of a Prepare", committed, stored, refused)
+		return "", fmt.Errorf("the COMMIT is answered by %w behind %w and %w, of a Prepare", committed, stored, refused)
 	}
 	return "", holds(ctx, pool, "aborted")
 }
