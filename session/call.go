@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
-	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
@@ -180,7 +179,7 @@ func (c *call) bindContext(opts QueryOptions) {
 		c.onEnd = append(c.onEnd, stop)
 	}
 	if c.ctx.Done() != nil {
-		unhook := context.AfterFunc(c.ctx, func() { c.interrupt(ctxerr.Of(c.ctx)) })
+		unhook := context.AfterFunc(c.ctx, func() { c.interrupt(endOf(c.ctx)) })
 		c.onEnd = append(c.onEnd, func() { unhook() })
 	}
 }

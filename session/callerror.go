@@ -1,6 +1,8 @@
 package session
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 
@@ -61,7 +63,25 @@ func (c *call) contextError() error {
 }
 
 // isolatedContextError is contextError where the caller may not be who asks.
-func (c *call) isolatedContextError() (err error) {
-	_ = callback.Isolate("the caller's context", func() error { err = ctxerr.Of(c.ctx); return nil })
+func (c *call) isolatedContextError() error { return isolatedErrorOf(c.ctx) }
+
+func isolatedErrorOf(ctx context.Context) (err error) {
+	_ = callback.Isolate(callersContext, func() error { err = ctxerr.Of(ctx); return nil })
 	return err
+}
+
+const callersContext = "the caller's context"
+
+// endOf is how a context that has ended has, as far as it can be asked: it may be another request's again, and
+// say that it has not.
+func endOf(ctx context.Context) error { return cmp.Or(isolatedErrorOf(ctx), context.Canceled) }
+
+// runCallersHook takes off what the call has set up. It may ask the caller's context once more, as package context does to forget
+// a context that was made of it.
+func (c *call) runCallersHook(f func()) {
+	if !c.behindCaller.Load() {
+		f()
+		return
+	}
+	_ = callback.Isolate(callersContext, func() error { f(); return nil })
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -493,4 +494,54 @@ func TestAPreparedStatementLeavesNothingUntilItRuns(t *testing.T) {
 		must(t, r.handle.Close())
 		r.reused()
 	})
+}
+
+// reusedContext is a context that belongs to another request once it is over.
+type reusedContext struct {
+	context.Context
+	over atomic.Bool
+	err  func() error // by then
+}
+
+func (c *reusedContext) Err() error {
+	if c.over.Load() {
+		return c.err()
+	}
+	return c.Context.Err()
+}
+
+// The end of a context is heard on a goroutine of ours, when it may be another request's already: what it says
+// by then neither ends the process nor makes a success of rows that are cut.
+func TestAContextThatEndsWhenItIsAnothersCutsItsRowsAllTheSame(t *testing.T) {
+	for name, says := range map[string]func() error{
+		"nothing": func() error { return nil },
+		"a panic": func() error { panic("another's") },
+		"no more": func() error { runtime.Goexit(); return nil },
+	} {
+		for _, inTx := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, &fakeConn{pace: time.Hour})
+				if inTx {
+					must(t, r.handle.BeginTransaction(t.Context()))
+				}
+				request, end := context.WithCancel(t.Context())
+				ctx := &reusedContext{Context: request, err: says}
+				res, err := r.handle.Query(ctx, "SELECT 3")
+				must(t, err)
+				ctx.over.Store(true)
+				end()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.False(t, res.Next(), name)
+				require.ErrorIs(t, res.Err(), context.Canceled, name)
+				require.Len(t, r.chains(), 1, name)
+				if inTx {
+					require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrTxAborted, name)
+				}
+				res.Release()
+				must(t, r.handle.Close())
+				r.clean(name)
+			})
+		}
+	}
 }

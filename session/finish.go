@@ -64,7 +64,7 @@ func (c *call) end(o outcome) error {
 	c.endRPC()
 	defer func() { // until then the end of the caller's context is seen
 		for _, f := range c.onEnd {
-			f()
+			c.runCallersHook(f)
 		}
 	}()
 	e, known := (*backend.Error)(nil), false
@@ -143,7 +143,7 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 	s.mu.dropKept = s.mu.dropKept || e != nil && s.policy.Statements != nil && mayLeaveHandle(e)
 	switch {
 	case e == nil:
-		s.mu.proof.recordUnproven(began, c.backendCall.Tx != "")
+		s.mu.proof.recordUnproven(began)
 	case lost != nil || e.Fault == backend.FaultTransport || e.Fault == backend.FaultSession:
 		if lost == nil {
 			lost = e.Err

@@ -86,6 +86,13 @@ func (c *staleContext) Err() error {
 	return c.Context.Err()
 }
 
+func (c *staleContext) Done() <-chan struct{} {
+	if c.over.Load() {
+		panic("the caller's")
+	}
+	return c.Context.Done()
+}
+
 // updatingConn is a connection that says what comes of an update.
 type updatingConn struct {
 	*fakeConn

@@ -29,8 +29,8 @@ const (
 // one to a statement of the session that replaced ours.
 //
 // INVARIANT: it is made before there is anything to lose, but for what is first left in a
-// transaction of a server that refuses unknown ones: there by the first call behind the transaction, unless
-// that comes after a pause of maxUnprovenPause. On others it is compared before
+// transaction of a server that refuses unknown ones: by the first call behind the transaction, which does not see
+// what has replaced the session before that. On others it is compared before
 // whatever changes data, before every COMMIT and behind one that was confirmed, and behind a
 // ROLLBACK whose confirmation is to say that nothing is stored; on all, outside of transactions
 // whose ids are a proof, before what is sent more than maxProofAge after the last proof.
@@ -66,12 +66,11 @@ func (p *proof) recordAnswer(at time.Time) {
 }
 
 // recordUnproven is recordAnswer for an answer before which the session need not have
-// been proven, such as that of a Rollback: after a pause it may be another session's, unless
-// the call has named a transaction to a server that knows its own. Where there is a proof,
-// only that counts: else reads that follow each other closely would go on unproven for as
-// long as they do.
-func (p *proof) recordUnproven(at time.Time, inTx bool) {
-	if p.stmt == nil && (p.trusted && inTx || at.Sub(p.lastSent) < maxUnprovenPause) {
+// been proven, such as that of a Rollback: after a pause it may be another session's. Where
+// there is a proof, only that counts: else reads that follow each other closely would go on
+// unproven for as long as they do.
+func (p *proof) recordUnproven(at time.Time) {
+	if p.stmt == nil && at.Sub(p.lastSent) < maxUnprovenPause {
 		p.recordAnswer(at)
 	}
 }
@@ -113,7 +112,7 @@ func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 	switch {
 	case p.state == proofUnknown && n >= accessState, p.state == proofDeferred && n == accessUnnamed && tx.phase == txNone:
 		return s.makeProof(ctx, n)
-	case p.state == proofDeferred && unnamed && tx.phase == txNone && idle < maxUnprovenPause: // a transaction has left something
+	case p.state == proofDeferred && unnamed && tx.phase == txNone: // a transaction has left something
 		return s.makeProof(ctx, accessUnnamed)
 	case p.trusted && tx.phase != txNone: // its id is the proof, and there is no other
 		return nil

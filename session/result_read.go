@@ -9,7 +9,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/flightpool/flightpool/backend"
-	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/rowscan"
 )
@@ -156,7 +155,7 @@ func (r *QueryResult) ReadAll(ctx context.Context) (arrow.Table, error) {
 		return nil, err
 	}
 	if r.call != nil {
-		unhook := context.AfterFunc(ctx, func() { r.call.interrupt(ctxerr.Of(ctx)) })
+		unhook := context.AfterFunc(ctx, func() { r.call.interrupt(endOf(ctx)) })
 		defer unhook()
 	}
 	var batches []arrow.RecordBatch

@@ -75,7 +75,7 @@ func (s *SessionHandle) tryBegin(c *call, undo bool) (wait <-chan struct{}, err 
 	switch {
 	case s.mu.closing, s.mu.state == closed, s.mu.state == cleaning:
 		return nil, backend.ErrHandleClosed
-	case s.mu.releaseConn == nil: // that of a lost session is being given back, or was
+	case s.mu.lost != nil && s.mu.releaseConn == nil: // that of a lost session is being given back, or was
 		return s.mu.ended, lostError(s.mu.lost)
 	case s.mu.state == ending: // also when the session is lost: its connection goes with that end
 		return s.mu.ended, nil

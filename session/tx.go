@@ -215,7 +215,7 @@ func (s *SessionHandle) commitCall(ctx context.Context) error {
 		return errjoin.Join(aborted, err)
 	default:
 	}
-	c.leftMeans, c.backendCall.Tx = backend.ErrCommitUnknown, tx.id
+	c.leftMeans = backend.ErrCommitUnknown
 	return runStepWithoutValue(c, func(ctx context.Context) error { return s.commit(ctx, tx) },
 		func(_ bool, err error) outcome { return outcome{err: s.recordCommitReply(err)} })
 }
