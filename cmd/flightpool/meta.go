@@ -193,7 +193,7 @@ func (s *shell) watch(ctx context.Context, arg string) error {
 			return err
 		}
 		switch err := s.pause(ctx, time.Duration(seconds*float64(time.Second))); {
-		case err != nil && s.app.prompt && ctx.Err() == nil:
+		case err != nil && s.app.prompt && s.running == 0 && ctx.Err() == nil:
 			return nil // as the user wants it
 		case err != nil:
 			return err

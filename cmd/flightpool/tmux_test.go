@@ -509,6 +509,20 @@ func TestWatchRepeatsUntilCtrlC(t *testing.T) {
 	s.wait("EXIT 0")
 }
 
+func TestAnInterruptionBetweenWhatAScriptWatchesEndsTheScript(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	script := filepath.Join(t.TempDir(), "watched.sql")
+	require.NoError(t, os.WriteFile(script, []byte("SELECT 5 AS five;\n\\watch 600\nCREATE TABLE never (a BIGINT);\n"), 0o600))
+	s := open(t, nil, srv.URI())
+	s.prompted("=>")
+	s.enter(`\i ` + script)
+	s.waitFor("the pause", func(text string) bool { return strings.Count(text, "(1 row") == 2 })
+	s.keys("C-c")
+	s.prompted("=>")
+	s.enter("SELECT * FROM never;")
+	s.wait("name never does not exist")
+}
+
 func TestTheHistoryIsKeptWithoutSecrets(t *testing.T) {
 	srv := serve(t, testserver.Options{Users: map[string]string{"app": "s3cret"}})
 	s := open(t, nil, srv.URI(), "--user", "app")

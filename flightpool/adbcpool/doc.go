@@ -93,7 +93,7 @@
 // column: rows of other types than a table that is there has are refused (FaultUsage). A statement of it that has a time.Time among its
 // parameters runs with the time zone UTC, whatever the session's is: that is the zone of its dates and of what it casts to a time.
 // Within a transaction that driver has the server tell a statement's parameters, by its text alone: one of which the server cannot tell the
-// types (jsonb_build_object('k', $1)) fails there, and aborts the transaction, and does not with a cast ($1::text). Use 1.13.0 of it or a
+// types (jsonb_build_object('k', $1)) fails there behind another, and aborts the transaction, and does not with a cast ($1::text). Use 1.13.0 of it or a
 // newer one: those before store NULLs within lists as values.
 // The Flight SQL driver is refused there: use Open.
 //

@@ -130,9 +130,8 @@ func faultOf(e adbc.Error) backend.Fault {
 	if s, ok := statusOf(e); ok {
 		return backend.FaultOf(s.Code(), s.Message())
 	}
-	ended := e.Code == adbc.StatusCancelled || e.Code == adbc.StatusTimeout
 	switch state := stateOf(e); {
-	case ended:
+	case slices.Contains([]adbc.Status{adbc.StatusCancelled, adbc.StatusTimeout, adbc.StatusUnauthenticated, adbc.StatusUnauthorized}, e.Code): // which say enough
 	case strings.HasPrefix(state, "28"):
 		return backend.FaultAuth
 	case endsConnection(state):

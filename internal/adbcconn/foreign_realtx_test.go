@@ -94,6 +94,9 @@ func (s *leavingStatement) SetSqlQuery(sql string) error {
 func (s *leavingStatement) Close() error                  { return nil }
 func (s *leavingStatement) Prepare(context.Context) error { return nil }
 func (s *leavingStatement) GetParameterSchema() (*arrow.Schema, error) {
+	if s.sql == "untyped" { // of a transaction that has not begun on the server
+		return nil, adbc.Error{Code: adbc.StatusInvalidArgument, SqlState: [5]byte{'4', '2', 'P', '1', '8'}}
+	}
 	if s.sql == "missing" {
 		s.driver.aborted = s.driver.open
 		return nil, adbc.Error{Code: adbc.StatusNotFound, SqlState: [5]byte{'4', '2', 'P', '0', '1'}}
@@ -224,8 +227,10 @@ func TestWhatAbortsATransactionWhileItIsPreparedIsTold(t *testing.T) {
 	require.NoError(t, err, "outside of one it harms nothing")
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = conn.Prepare(t.Context(), "told", backend.Call{Tx: tx})
-	require.NoError(t, err)
+	for _, sql := range []string{"told", "untyped"} {
+		_, err = conn.Prepare(t.Context(), sql, backend.Call{Tx: tx})
+		require.NoError(t, err, sql)
+	}
 	_, err = conn.Prepare(t.Context(), "missing", backend.Call{Tx: tx})
 	require.Equal(t, backend.FaultStatement, failure(t, err).Fault)
 	require.NoError(t, conn.EndTx(t.Context(), tx, false))

@@ -521,6 +521,8 @@ func TestFaultsOfForeignDriversByTheirStatus(t *testing.T) {
 		}
 		e.Code = adbc.StatusCancelled
 		require.Equal(t, backend.FaultContext, faultOf(e), state)
+		e.Code = adbc.StatusUnauthenticated
+		require.Equal(t, backend.FaultAuth, faultOf(e), state)
 	}
 	flight := adbc.Error{Code: adbc.StatusInternal, VendorCode: int32(codes.ResourceExhausted), Msg: "[FlightSQL] sessions (ResourceExhausted; Open)"}
 	require.Equal(t, backend.FaultLimit, faultOf(flight))

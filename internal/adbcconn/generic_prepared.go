@@ -47,7 +47,7 @@ func (c *GenericConn) Prepare(ctx context.Context, sql string, call backend.Call
 
 // describe keeps what the server tells of a statement.
 func (p *genericPrepared) describe(ctx context.Context, stmt adbc.Statement) error {
-	if err := p.describeParams(stmt); err != nil {
+	if err := p.describeParams(ctx, stmt); err != nil {
 		return err
 	}
 	if p.conn.isFlightSQL { // others may ask their server for it

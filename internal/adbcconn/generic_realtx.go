@@ -46,14 +46,14 @@ func (c *GenericConn) askNothing(ctx context.Context) error {
 }
 
 // describeParams asks the driver what a statement's parameters are; where it does not tell they are not known. PostgreSQL's asks the server, whose
-// refusal aborts a transaction, also that of a text which would be right once the types are given: it is one of the statement then.
-func (p *genericPrepared) describeParams(stmt adbc.Statement) error {
+// refusal, also of a text which would be right once the types are given, aborts a transaction that has begun there: it is one of the statement then.
+func (p *genericPrepared) describeParams(ctx context.Context, stmt adbc.Statement) error {
 	schema, err := stmt.GetParameterSchema()
 	if err == nil {
 		p.params = schema
 		return nil
 	}
-	if e, ok := adbcError(err); ok && p.conn.autocommitOff && p.conn.isPostgreSQL() && faultOf(e) != backend.FaultUnsupported {
+	if e, ok := adbcError(err); ok && p.conn.autocommitOff && p.conn.isPostgreSQL() && faultOf(e) != backend.FaultUnsupported && p.conn.askNothing(ctx) != nil {
 		return err
 	}
 	return nil

@@ -84,6 +84,7 @@ func postgres() *database {
 			{name: "a statement with a time that fails leaves no transaction to the next caller", run: ownTransaction},
 			{name: "a result with a time among its parameters that is left leaves the session's time zone", run: zoneStays},
 			{name: "a transaction that a refusal has aborted is not committed, whatever the driver calls it", run: abortedTransactions},
+			{name: "a transaction that begins behind a read is one", run: behindReads},
 			{name: "rows for arrays, domains and a table behind a temporary one are stored as what they are or not at all", run: otherTypes, costs: 1},
 		},
 	}
@@ -200,6 +201,13 @@ func abortedTransactions(ctx context.Context, _ *database, pool *flightpool.Flig
 	if stored != nil || refused == nil || !errors.Is(committed, flightpool.ErrTxAborted) {
 		return "", fmt.Errorf("the COMMIT is answered by %w behind %w and %w", committed, stored, refused)
 	}
+	err = pool.InTx(ctx, flightpool.TxOptions{}, func(ctx context.Context, tx *flightpool.Tx) error { // of which the server cannot tell the parameter, before it has begun one
+		_, err := tx.Update(ctx, "INSERT INTO aborted SELECT length(jsonb_build_object('k', $1)::TEXT)", "v")
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
 	if tx, err = pool.BeginTx(ctx, flightpool.TxOptions{}); err != nil {
 		return "", err
 	}
@@ -209,7 +217,57 @@ func abortedTransactions(ctx context.Context, _ *database, pool *flightpool.Flig
 	if stored != nil || refused == nil || !errors.Is(committed, flightpool.ErrTxAborted) {
 		return "", fmt.Errorf("the COMMIT is answered by %w behind %w and %w, of a Prepare", committed, stored, refused)
 	}
-	return "", holds(ctx, pool, "aborted")
+	return "", holds(ctx, pool, "aborted", 10)
+}
+
+// behindReads rolls back, and fails a replacement, on connections that have read before: the driver sends the BEGIN with the first statement,
+// and none while the answer to the last has not been taken from the connection.
+func behindReads(ctx context.Context, d *database, _ *flightpool.FlightSQLPool) (_ string, err error) {
+	pool, err := adbcpool.New(ctx, d.db, flightpool.Config{MaxSize: 1})
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, pool.Close(ctx)) }()
+	if err := table(ctx, pool, "after_read", 1); err != nil {
+		return "", err
+	}
+	read := func() error { // one to its end, and one that is left
+		_, whole := flightpool.CollectRows[int64](pool.Query(ctx, "SELECT n FROM after_read"))
+		rows, err := pool.Query(ctx, "SELECT n FROM generate_series(1, 10000000) AS n")
+		if err != nil {
+			return err
+		}
+		rows.Next()
+		rows.Release()
+		return whole
+	}
+	for name, change := range map[string]func(context.Context, *flightpool.Tx) error{
+		"an update": func(ctx context.Context, tx *flightpool.Tx) error {
+			_, err := tx.Update(ctx, "INSERT INTO after_read VALUES (2)")
+			return err
+		},
+		"a query before": func(ctx context.Context, tx *flightpool.Tx) error {
+			_, read := flightpool.CollectRows[int64](tx.Query(ctx, "SELECT n FROM after_read"))
+			_, err := tx.Update(ctx, "INSERT INTO after_read VALUES (3)")
+			return errors.Join(read, err)
+		},
+	} {
+		if err := read(); err != nil {
+			return "", err
+		}
+		var changed error
+		boom := errors.New("rolled back")
+		if err := pool.InTx(ctx, flightpool.TxOptions{}, func(ctx context.Context, tx *flightpool.Tx) error {
+			changed = change(ctx, tx)
+			return boom
+		}); !errors.Is(err, boom) || changed != nil {
+			return "", fmt.Errorf("%s: %w", name, errors.Join(err, changed))
+		}
+		if err := holds(ctx, pool, "after_read", 1); err != nil {
+			return "", fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return "", nil
 }
 
 // otherTypes ingests into columns whose types are not those of the rows, as is seen at a second look alone.
