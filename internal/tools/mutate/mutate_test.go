@@ -61,6 +61,16 @@ func TestWhatThePackagesOwnTestsDoNotReachItsCallersMayNotice(t *testing.T) {
 	require.Equal(t, Killed, verdict)
 }
 
+func TestWhatFailsWithoutAMutantSaysWhy(t *testing.T) {
+	t.Setenv("SAMPLE_FAILS", "1")
+	m, err := Build("testdata/sample", t.TempDir(), "invariants")
+	require.NoError(t, err)
+	s, err := m.Measure(t.Context())
+	require.NoError(t, err)
+	require.Len(t, s.Broken, 1)
+	require.Regexp(t, "(?s)sample: TestClamp: .*it is to fail", s.Broken[0])
+}
+
 func TestOnlyTheProversAndStressTestsAreLeftOut(t *testing.T) {
 	script, err := os.ReadFile("../../../.ci/prove")
 	require.NoError(t, err)
@@ -132,8 +142,8 @@ func TestAnExplanationOfNoMutantIsNamed(t *testing.T) {
 func TestDearTestsRunOnlyAfterTheCheapOnes(t *testing.T) {
 	reaching, other := []byte{0, 1}, []byte{0, 0}
 	s := &Suite{tests: []test{
-		{"a", 0, time.Millisecond, reaching}, {"b", 0, 90 * time.Millisecond, reaching}, {"c", 0, 90 * time.Millisecond, other},
-		{"d", 0, 95 * time.Millisecond, reaching}, {"e", 0, time.Second, reaching}, {"f", 1, time.Millisecond, reaching}, {"g", 1, time.Second, reaching},
+		{name: "a", in: 0, cpu: time.Millisecond, reaches: reaching}, {name: "b", in: 0, cpu: 90 * time.Millisecond, reaches: reaching}, {name: "c", in: 0, cpu: 90 * time.Millisecond, reaches: other},
+		{name: "d", in: 0, cpu: 95 * time.Millisecond, reaches: reaching}, {name: "e", in: 0, cpu: time.Second, reaches: reaching}, {name: "f", in: 1, cpu: time.Millisecond, reaches: reaching}, {name: "g", in: 1, cpu: time.Second, reaches: reaching},
 	}}
 	var names []string
 	for _, round := range s.rounds(Point{ID: 1}) {

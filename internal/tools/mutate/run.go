@@ -38,6 +38,9 @@ const (
 	firstRound  = 100 * time.Millisecond
 	roundGrowth = 5
 
+	// maxSaid is how much is told of what a test says that fails without a mutant, in bytes.
+	maxSaid = 4 << 10
+
 	// wallLimit ends one that wakes up now and then, together with ten times
 	// its processor time.
 	wallLimit = time.Minute
@@ -49,6 +52,7 @@ type test struct {
 	in      int // the index of its binary
 	cpu     time.Duration
 	reaches []byte // by point: 1 when it gets there
+	failure string // what it said when it failed without a mutant
 }
 
 // Suite is the tests that may notice a package's mutants, each known by those that it reaches.
@@ -82,7 +86,7 @@ func (m *Mutants) Measure(ctx context.Context) (*Suite, error) {
 	s := &Suite{mutants: m}
 	for _, t := range tests {
 		if t.reaches == nil {
-			s.Broken = append(s.Broken, m.binaries[t.in].dir+": "+t.name)
+			s.Broken = append(s.Broken, m.binaries[t.in].dir+": "+t.name+": "+t.failure)
 			continue
 		}
 		s.tests = append(s.tests, t)
@@ -116,15 +120,21 @@ func (m *Mutants) measure(ctx context.Context, t *test) error {
 		return err
 	}
 	defer func() { _ = os.Remove(trace) }() // its folder is temporary
-	r := m.run(ctx, []test{*t}, time.Minute, "MUTANT_TRACE="+trace)
+	said, err := os.Create(trace + ".out")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = errors.Join(said.Close(), os.Remove(said.Name())) }() // as above
+	r := m.run(ctx, []test{*t}, time.Minute, "MUTANT_TRACE="+trace, said)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if r.failed {
-		return nil
+		text, err := os.ReadFile(said.Name())
+		t.failure = string(text[:min(len(text), maxSaid)])
+		return err
 	}
 	t.cpu = r.cpu
-	var err error
 	t.reaches, err = os.ReadFile(trace)
 	return err
 }
@@ -152,7 +162,7 @@ func (s *Suite) Try(ctx context.Context, p Point) (Verdict, error) {
 		for _, t := range tests {
 			allowed += 4 * t.cpu
 		}
-		r := s.mutants.run(ctx, tests, allowed, "MUTANT="+strconv.Itoa(p.ID))
+		r := s.mutants.run(ctx, tests, allowed, "MUTANT="+strconv.Itoa(p.ID), nil)
 		switch {
 		case ctx.Err() != nil:
 			return Survived, context.Cause(ctx)
@@ -204,8 +214,8 @@ func ordinary(env []string) []string {
 }
 
 // run runs tests of one binary in a process of their own with bounded processor time,
-// memory and wall time.
-func (m *Mutants) run(ctx context.Context, tests []test, cpu time.Duration, env string) outcome {
+// memory and wall time. What they say goes to a file, which may be nil.
+func (m *Mutants) run(ctx context.Context, tests []test, cpu time.Duration, env string, said *os.File) outcome {
 	b, names := m.binaries[tests[0].in], make([]string, len(tests))
 	for i, t := range tests {
 		names[i] = regexp.QuoteMeta(t.name)
@@ -219,6 +229,9 @@ func (m *Mutants) run(ctx context.Context, tests []test, cpu time.Duration, env 
 		b.path, "-test.failfast", "-test.timeout=0", "-test.run", "^("+strings.Join(names, "|")+")$")
 	cmd.Dir = b.dir
 	cmd.Env = append(ordinary(os.Environ()), env, "GOMAXPROCS=2")
+	if said != nil { // no pipe, for which their own children would have to be waited for
+		cmd.Stdout, cmd.Stderr = said, said
+	}
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
 		return outcome{failed: true}

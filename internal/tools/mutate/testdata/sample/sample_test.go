@@ -1,8 +1,14 @@
 package sample
 
-import "testing"
+import (
+	"os"
+	"testing"
+)
 
 func TestClamp(t *testing.T) {
+	if os.Getenv("SAMPLE_FAILS") != "" {
+		t.Fatal("it is to fail")
+	}
 	for _, c := range []struct{ v, limit, want int }{{5, 3, 3}, {0, 3, 0}, {3, 3, 3}} {
 		if got, err := Clamp(c.v, c.limit); got != c.want || err != nil {
 			t.Fatal(got, err)
