@@ -144,6 +144,18 @@ type (
 	loan   = reservoir.Loan[*conn]
 )
 
+// admitFrom is admit once it is allowed.
+func (f *fake) admitFrom(allow <-chan struct{}) func(context.Context) (func(), error) {
+	return func(ctx context.Context) (func(), error) {
+		select {
+		case <-allow:
+			return f.admit(ctx)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
 // config is a configuration of which a test sets what it is about: nothing
 // expires, nothing idles out.
 func (f *fake) config(set func(*config)) config {

@@ -182,14 +182,7 @@ func TestPermissionsForOpensThatFailAreWantedByCallersAlone(t *testing.T) {
 		allow := make(chan struct{}, 1)
 		r := f.pool(t, func(c *config) {
 			c.MinIdle = 1
-			c.Admit = func(ctx context.Context) (func(), error) {
-				select {
-				case <-allow:
-					return f.admit(ctx)
-				case <-ctx.Done():
-					return nil, ctx.Err()
-				}
-			}
+			c.Admit = f.admitFrom(allow)
 		})
 		synctest.Wait()
 		require.Equal(t, 1, r.WantedPermissions(), "MinIdle")
@@ -259,14 +252,7 @@ func TestWhatSaysThatOpensFailHolds(t *testing.T) {
 				r := f.pool(t, func(c *config) {
 					c.MinIdle = 1
 					c.Watch = func(_ *conn, report func(error)) { lost.Store(&report) }
-					c.Admit = func(ctx context.Context) (func(), error) {
-						select {
-						case <-allow:
-							return f.admit(ctx)
-						case <-ctx.Done():
-							return nil, ctx.Err()
-						}
-					}
+					c.Admit = f.admitFrom(allow)
 				})
 				allow <- struct{}{}
 				time.Sleep(time.Minute)
@@ -287,14 +273,7 @@ func TestPermissionsForOpensThatFailAreWantedByAllWhoWait(t *testing.T) {
 		allow := make(chan struct{}, 1)
 		r := f.pool(t, func(c *config) {
 			c.MinIdle, c.MaxSize = 1, 4
-			c.Admit = func(ctx context.Context) (func(), error) {
-				select {
-				case <-allow:
-					return f.admit(ctx)
-				case <-ctx.Done():
-					return nil, ctx.Err()
-				}
-			}
+			c.Admit = f.admitFrom(allow)
 		})
 		allow <- struct{}{}
 		time.Sleep(time.Minute)
@@ -396,14 +375,7 @@ func TestAnOpenThatIsSkippedCountsAsGivenUp(t *testing.T) {
 		allow := make(chan struct{}, 1)
 		r := f.pool(t, func(c *config) {
 			c.MaxSize, c.MinIdle = 2, -1
-			c.Admit = func(ctx context.Context) (func(), error) {
-				select {
-				case <-allow:
-					return f.admit(ctx)
-				case <-ctx.Done():
-					return nil, ctx.Err()
-				}
-			}
+			c.Admit = f.admitFrom(allow)
 		})
 		allow <- struct{}{}
 		a := acquire(t, r)
