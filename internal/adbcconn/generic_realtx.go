@@ -61,7 +61,7 @@ func (p *genericPrepared) describeParams(ctx context.Context, stmt adbc.Statemen
 
 // runForEffect executes a statement that was asked for its effect. DuckDB's driver would compute the beginning of a read alone. The caller holds driverLock.
 func (c *GenericConn) runForEffect(ctx context.Context, stmt adbc.Statement, sql string) (int64, error) {
-	if script := sqlscan.Parse(sql); !c.isDuckDB() || script.Rows() != sqlscan.RowsSome || !script.ReadOnly() && !script.ChangesInQuery() {
+	if !c.isDuckDB() || !readsForEffect(sql) {
 		return stmt.ExecuteUpdate(ctx)
 	}
 	reader, _, err := stmt.ExecuteQuery(ctx)
@@ -74,4 +74,10 @@ func (c *GenericConn) runForEffect(ctx context.Context, stmt adbc.Statement, sql
 			return -1, err
 		}
 	}
+}
+
+// readsForEffect reports whether the text is a query, be it one that changes something within.
+func readsForEffect(sql string) bool {
+	script := sqlscan.Parse(sql)
+	return script.Rows() == sqlscan.RowsSome && (script.ReadOnly() || script.ChangesInQuery())
 }
