@@ -156,6 +156,9 @@ func startInBackground[T any](ctx context.Context, t *tracing, all []T, start fu
 // endInBackground is tracers.End where no caller waits. Nobody is told of an end before all have
 // returned from the start that ctx is of.
 func endInBackground[T any](ctx context.Context, t *tracing, all []T, end func(T, context.Context)) {
+	if len(all) == 0 {
+		return
+	}
 	call, _ := ctx.Value(startedKey{}).(*callback.Call[context.Context])
 	if call == nil {
 		return

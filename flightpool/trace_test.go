@@ -687,3 +687,16 @@ func TestATracerHasToImplementSomething(t *testing.T) {
 }
 
 var _ session.Tracer = (*spanRecorder)(nil)
+
+// overContext is that of a request, whose values must not be asked for any more.
+type overContext struct{ context.Context }
+
+func (overContext) Value(any) any { panic("the request is over") }
+
+// A cancel runs behind its caller. A pool whose tracers are told of no cancels asks its context nothing.
+func TestACancelOfWhichNoTracerIsToldAsksItsCallersContextNothing(t *testing.T) {
+	tr := &tracing{failed: func(err error) { t.Error(err) }}
+	require.NoError(t, tr.add(&LogTracer{}))
+	ctx := tr.TraceCancelStart(overContext{t.Context()}, CancelStartData{})
+	require.NotPanics(t, func() { tr.TraceCancelEnd(ctx, CancelEndData{}) })
+}

@@ -85,3 +85,13 @@ func (c *call) runCallersHook(f func()) {
 	}
 	_ = callback.Isolate(callersContext, func() error { f(); return nil })
 }
+
+// valuesBehind is a context behind its caller: what of its values cannot be asked any more is not there.
+type valuesBehind struct {
+	context.Context //nolint:containedctx // it is one
+}
+
+func (v valuesBehind) Value(key any) (value any) {
+	_ = callback.Isolate(callersContext, func() error { value = v.Context.Value(key); return nil })
+	return value
+}

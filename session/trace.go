@@ -282,7 +282,8 @@ func (t *Trace) delivered(batch arrow.RecordBatch) {
 	}
 }
 
-// runTraced runs the chain of a cancel, and then whatever makes the session free.
+// runTraced runs the chain of a cancel, and then whatever makes the session free. The caller may be gone by
+// then, and its context another request's.
 func (s *SessionHandle) runTraced(c *call, chain func(ctx context.Context) cancel.Report) {
 	ctx, t := s.policy.OwnerContext, s.policy.Tracer
 	if t == nil {
@@ -290,7 +291,7 @@ func (s *SessionHandle) runTraced(c *call, chain func(ctx context.Context) cance
 		return
 	}
 	end := CancelEndData{CancelStartData: CancelStartData{c.op, s.policy.Target}}
-	ctx = t.TraceCancelStart(ctxvalues.From(ctx, c.ctx), end.CancelStartData)
+	ctx = t.TraceCancelStart(ctxvalues.From(ctx, valuesBehind{c.ctx}), end.CancelStartData)
 	defer func() { t.TraceCancelEnd(ctx, end) }()
 	end.Report = chain(ctx)
 }

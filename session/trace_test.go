@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -511,4 +512,44 @@ func TestAQueryPrintsWithoutValues(t *testing.T) {
 	text, err := json.Marshal(d)
 	require.NoError(t, err)
 	require.JSONEq(t, `"`+want+`"`, string(text))
+}
+
+// borrowedContext is that of a request, whose values must not be asked for when the request is over.
+type borrowedContext struct {
+	context.Context
+	over atomic.Bool
+}
+
+func (c *borrowedContext) Value(key any) any {
+	if c.over.Load() {
+		panic("the request is over")
+	}
+	return c.Context.Value(key)
+}
+
+// The cancel of rows that were left runs behind its caller, and a tracer of anything has its own sent with the caller's values.
+func TestACancelIsSentWhateverItsCallersContextHasOfValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		var asked atomic.Bool
+		conn := &fakeConn{pace: time.Hour}
+		conn.steps = func(*backend.Operation) []cancel.Step {
+			return []cancel.Step{{Name: "ask", Do: func(ctx context.Context) (cancel.Outcome, error) {
+				_ = ctx.Value(key{}) // as gRPC asks for metadata
+				asked.Store(true)
+				return cancel.Confirmed, nil
+			}}}
+		}
+		r, l := traced(t, conn)
+		ctx := &borrowedContext{Context: t.Context()}
+		res, err := r.handle.Query(ctx, "SELECT 3")
+		must(t, err)
+		ctx.over.Store(true)
+		res.Release()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.True(t, asked.Load(), "%v", r.chains())
+		require.Contains(t, l.heard(), "end cancel of Query fake:1")
+		_ = r.handle.Close()
+	})
 }
