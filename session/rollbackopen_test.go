@@ -119,3 +119,18 @@ func TestWhatAFailedStatementMayHaveChangedInItsTransaction(t *testing.T) {
 		})
 	}
 }
+
+// Without a transaction there is nothing to roll back, whatever was stored by itself before the session was lost.
+func TestARollbackOfNothingInALostSessionIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{forgives: true})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		must(t, r.handle.Commit(t.Context()))
+		_, err := r.handle.Update(t.Context(), "INSERT 1")
+		must(t, err)
+		r.conn.cut()
+		require.Error(t, r.handle.Ping(t.Context()))
+		require.NoError(t, r.handle.RollbackOpen(t.Context()))
+		_ = r.handle.Close()
+	})
+}

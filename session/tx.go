@@ -266,7 +266,7 @@ func (s *SessionHandle) abortTx(why error) {
 // what was begun that it does not have. A call that was cut leaves it to the cancel to
 // find out whether the transaction goes on, unless the statement failed for its caller.
 func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *backend.Error) {
-	if c.isStatement() && !c.script.ReadOnly() && (e == nil || !e.Unsent && (!c.failedWhole(e) || meaningOf(effect.Statement, e) != effect.Refused)) {
+	if s.mu.tx.phase != txNone && c.isStatement() && !c.script.ReadOnly() && (e == nil || !e.Unsent && (!c.failedWhole(e) || meaningOf(effect.Statement, e) != effect.Refused)) {
 		s.mu.tx.hasChanged = true
 	}
 	switch {
