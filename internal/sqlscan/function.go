@@ -77,7 +77,7 @@ func impliedSettings(of string) (left []Effect) {
 // changingFunctions change what lies outside of the session.
 var changingFunctions = wordSet(`nextval setval write_log checkpoint force_checkpoint truncate_duckdb_logs pg_notify pg_terminate_backend
 	pg_cancel_backend pg_switch_wal pg_create_restore_point pg_reload_conf pg_rotate_logfile pg_promote pg_logical_emit_message
-	pg_drop_replication_slot pg_replication_slot_advance postgres_execute postgres_query mysql_execute mysql_query dbgen dsdgen generateserialid
+	pg_drop_replication_slot pg_replication_slot_advance postgres_execute postgres_query mysql_execute mysql_query odbc_exec odbc_query dbgen dsdgen generateserialid
 	ducklake_expire_snapshots ducklake_cleanup_old_files ducklake_delete_orphaned_files ducklake_merge_adjacent_files
 	ducklake_rewrite_data_files ducklake_add_data_files ducklake_flush_inlined_data ducklake_set_option`)
 

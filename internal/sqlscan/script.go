@@ -101,7 +101,7 @@ func parse(sql string, d dialect) (s Script, ambiguous bool) {
 }
 
 func statementOf(toks []token, sql string) Statement {
-	st := classifyWhole(toks, sql)
+	st := classifyChain(toks, sql)
 	if hasEscapedName(toks) {
 		st.addFunction(Effect{Kind: EffectUnknown})
 	}

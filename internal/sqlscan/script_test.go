@@ -130,6 +130,14 @@ func TestVerbsRowsAndReads(t *testing.T) {
 		{"{CALL p()}", "", RowsUnknown, false},
 		{"WITH", "WITH", RowsUnknown, false},
 		{"OPTIMIZE TABLE t", "OPTIMIZE", RowsUnknown, false},
+		{`SHOW TABLES ->> INSERT INTO log SELECT "name" FROM $1`, "SHOW", RowsNone, false},
+		{"SELECT id FROM gone ->> DELETE FROM t WHERE id IN (SELECT id FROM $1)", "SELECT", RowsNone, false},
+		{"(SELECT 1) ->> UPDATE t SET n = n + 1 ->> SELECT * FROM $1", "SELECT", RowsSome, false},
+		{"SHOW TABLES ->> SELECT * FROM $1 ->> TRUNCATE t", "SHOW", RowsNone, false},
+		{"SHOW TABLES ->> SELECT * FROM $1", "SHOW", RowsSome, true},
+		{"SELECT 1 ->> WITH a AS (SELECT 1) DELETE FROM t", "SELECT", RowsNone, false},
+		{"SELECT j ->> 'a', j ->> key, j->>'x', j ->> insert, j ->> update AS u, j ->> comment FROM t", "SELECT", RowsSome, true},
+		{"SELECT j ->> replace('a', 'b', 'c'), (j ->> delete x), j - >> delete x FROM t WHERE j ->> call = '1' AND j ->> set", "SELECT", RowsSome, true},
 	} {
 		s := Parse(tc.sql)
 		require.Len(t, s.Statements, 1, tc.sql)
@@ -137,6 +145,23 @@ func TestVerbsRowsAndReads(t *testing.T) {
 		require.Equal(t, tc.rows, s.Rows(), "rows: %s", tc.sql)
 		require.Equal(t, tc.reads, s.ReadOnly(), "reads: %s", tc.sql)
 	}
+}
+
+// What any of them leaves is left, and one that fails leaves what the ones before have done.
+func TestWhatAChainOfStatementsLeavesIsKnown(t *testing.T) {
+	for sql, kind := range map[string]EffectKind{
+		"SHOW TABLES ->> CREATE TEMP TABLE x AS SELECT * FROM $1": EffectTempTable,
+		"SELECT 1 ->> SET a = 1":                                  EffectSetting,
+		"SELECT 1 ->> USE other ->> SELECT 1":                     EffectNamespace,
+	} {
+		s := Parse(sql)
+		require.Len(t, s.Effects(), 1, sql)
+		require.Equal(t, kind, s.Effects()[0].Kind, sql)
+		require.True(t, s.Statements[0].RunsInSteps, sql)
+		require.True(t, s.Statements[0].ChangesInsideQuery, sql)
+	}
+	require.True(t, Parse("SELECT 1 ->> COMMIT").Statements[0].TxControl)
+	require.False(t, Parse("SHOW TABLES ->> SELECT * FROM $1").Statements[0].RunsInSteps)
 }
 
 // A text that ends inside of a quote or comment is not understood, and one that
