@@ -77,6 +77,7 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 	var before *notCommitted
 	switch {
 	case errors.As(err, &refused):
+		e, _ = asSent(e).(*backend.Error) // the rollback was
 		// A Rollback after this, as callers defer it, has nothing left to do.
 		if refused.rollback == nil {
 			s.setTx(transaction{commitRefused: true})

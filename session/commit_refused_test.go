@@ -244,3 +244,17 @@ func TestAChangeThatFoundItsSessionGoneStoresNothing(t *testing.T) {
 func leftError() error {
 	return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.FailedPrecondition, "aborted and rolled back")}
 }
+
+// What was refused before it was sent is over, too: a ROLLBACK was sent, and the Commit cannot be repeated.
+func TestACommitThatIsRefusedBeforeItIsSentIsNotToldAsUnsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		aborted := &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultStatement, Unsent: true, Err: errors.New("the transaction is aborted")}
+		r := changedInTx(t, &fakeConn{failOnce: map[string][]error{"Commit": {aborted}}})
+		err := r.handle.Commit(t.Context())
+		require.ErrorIs(t, err, backend.ErrTxAborted)
+		require.Contains(t, r.conn.Log(), "Rollback")
+		require.False(t, backend.SafeToRetry(err), "%v", err)
+		must(t, r.handle.BeginTransaction(t.Context()))
+		must(t, r.handle.Close())
+	})
+}
