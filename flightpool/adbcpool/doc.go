@@ -91,7 +91,7 @@
 // column without a zone, and is compared with one, by the session's TimeZone, which is the machine's until it is set: Config.OnConnect
 // with SET TimeZone = 'UTC' has it be UTC's clock. PostgreSQL's sends the bytes of a value whatever its
 // column: rows of other types than a table that is there has are refused (FaultUsage). A statement of it that has a time.Time among its
-// parameters runs with the time zone UTC, whatever the session's is: that is the zone of its dates and of what it casts to a time.
+// parameters runs with the time zone UTC, whatever the session's is: that is the zone of its dates and of what it casts to a time; a SET LOCAL TIME ZONE before it lasts beyond the transaction.
 // Within a transaction that driver has the server tell a statement's parameters, by its text alone: one of which the server cannot tell the
 // types (jsonb_build_object('k', $1)) fails there behind another, and aborts the transaction, and does not with a cast ($1::text). Use 1.13.0 of it or a
 // newer one: those before store NULLs within lists as values.

@@ -146,6 +146,9 @@ func faultOf(e adbc.Error) backend.Fault {
 		adbc.StatusInvalidData, adbc.StatusIntegrity, adbc.StatusUnauthorized:
 		return backend.FaultStatement
 	case adbc.StatusIO:
+		if stateOf(e) != "" { // a server has answered, on a connection that lives
+			return backend.FaultUnknown
+		}
 		return backend.FaultTransport
 	case adbc.StatusCancelled, adbc.StatusTimeout:
 		return backend.FaultContext
@@ -154,6 +157,16 @@ func faultOf(e adbc.Error) backend.Fault {
 	default: // Unknown and Internal: SQL errors and broken drivers alike
 		return backend.FaultUnknown
 	}
+}
+
+// faultOf is faultOf of what the driver has returned. What SQLite's fails with while rows are computed is IO, whatever it was, and
+// there is no transport that could end: a connection that is open is in doubt then, and proves itself before it is lent again.
+func (c *GenericConn) faultOf(e adbc.Error) backend.Fault {
+	fault := faultOf(e)
+	if fault == backend.FaultTransport && c.isSQLite() && c.opened.Load() {
+		return backend.FaultUnknown
+	}
+	return fault
 }
 
 // commitFailed reports whether e says, in the words of DuckDB, that it has tried a COMMIT, and rolled back what it could not store.

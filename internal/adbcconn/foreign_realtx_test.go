@@ -105,6 +105,8 @@ func (s *leavingStatement) GetParameterSchema() (*arrow.Schema, error) {
 }
 func (s *leavingStatement) ExecuteUpdate(context.Context) (int64, error) {
 	switch d := s.driver; {
+	case s.sql == "broken":
+		return 0, errStep
 	case s.sql == "unsupported":
 		d.aborted = d.open
 		return 0, adbc.Error{Code: adbc.StatusNotImplemented}
@@ -118,12 +120,18 @@ func (s *leavingStatement) ExecuteUpdate(context.Context) (int64, error) {
 	return -1, nil
 }
 func (s *leavingStatement) ExecuteQuery(context.Context) (array.RecordReader, int64, error) {
+	if s.sql == "broken" {
+		return nil, 0, errStep
+	}
 	if s.driver.aborted {
 		return nil, 0, adbc.Error{Code: adbc.StatusInvalidState, Msg: "the transaction is aborted"}
 	}
 	s.driver.left = !s.driver.open
 	return &leavingReader{textReader([][2]string{{"", ""}}), s.driver}, -1, nil
 }
+
+// errStep is what a statement of SQLite fails with that is refused as its rows are computed.
+var errStep = adbc.Error{Code: adbc.StatusIO, Msg: "malformed JSON"}
 
 type leavingReader struct {
 	array.RecordReader
@@ -235,4 +243,24 @@ func TestWhatAbortsATransactionWhileItIsPreparedIsTold(t *testing.T) {
 	require.Equal(t, backend.FaultStatement, failure(t, err).Fault)
 	require.NoError(t, conn.EndTx(t.Context(), tx, false))
 	require.NoError(t, conn.Close())
+}
+
+// To SQLite's driver whatever a row fails with is an I/O error.
+func TestWhatARowOfSQLiteFailsWithIsNotTheEndOfItsConnection(t *testing.T) {
+	for name, want := range map[string]backend.Fault{"ADBC SQLite Driver": backend.FaultUnknown, "another": backend.FaultTransport} {
+		conn, err := OpenGeneric(t.Context(), &leaving{name: name}, GenericConfig{})
+		require.NoError(t, err)
+		_, err = conn.Query(t.Context(), "broken", backend.Call{})
+		require.Equal(t, want, failure(t, err).Fault, name)
+		require.Equal(t, want == backend.FaultTransport, conn.Lost() != nil, name)
+		if want == backend.FaultUnknown {
+			tx, err := conn.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = conn.Update(t.Context(), "broken", backend.Call{Tx: tx})
+			require.Equal(t, want, failure(t, err).Fault)
+			require.NoError(t, conn.EndTx(t.Context(), tx, false))
+			require.NoError(t, conn.Lost())
+		}
+		require.NoError(t, conn.Close())
+	}
 }

@@ -500,17 +500,17 @@ func TestFaultsOfForeignDriversByTheirStatus(t *testing.T) {
 		// A vendor code of another vendor's is no gRPC code.
 		require.Equal(t, want, faultOf(adbc.Error{Code: status, VendorCode: 5, Msg: "SQLITE_BUSY"}), status)
 	}
-	// To the driver for PostgreSQL what it has no word for is an I/O error.
+	// To the driver for PostgreSQL what it has no word for is an I/O error, also of a connection that lives.
 	for state, want := range map[string]backend.Fault{
 		"P0001": backend.FaultStatement, "40001": backend.FaultStatement, "40P01": backend.FaultStatement, "22012": backend.FaultStatement, "0A000": backend.FaultStatement, "28P01": backend.FaultAuth,
-		"08006": backend.FaultTransport, "57P01": backend.FaultTransport, "40003": backend.FaultTransport, "53200": backend.FaultTransport, "XX000": backend.FaultTransport,
+		"08006": backend.FaultTransport, "57P01": backend.FaultTransport, "40003": backend.FaultUnknown, "53200": backend.FaultUnknown, "XX000": backend.FaultUnknown,
 		"25P02": backend.FaultStatement, "25P03": backend.FaultTransport, "25P04": backend.FaultTransport,
-		"58030": backend.FaultTransport, "HY000": backend.FaultTransport, "00000": backend.FaultTransport, "\x00\x00\x00\x00\x00": backend.FaultTransport, "p0001": backend.FaultTransport,
+		"58030": backend.FaultUnknown, "HY000": backend.FaultUnknown, "00000": backend.FaultUnknown, "\x00\x00\x00\x00\x00": backend.FaultTransport, "p0001": backend.FaultTransport,
 	} {
 		e := adbc.Error{Code: adbc.StatusIO}
 		copy(e.SqlState[:], state)
 		require.Equal(t, want, faultOf(e), state)
-		byState := want != backend.FaultTransport || endsConnection(state)
+		byState := want == backend.FaultStatement || want == backend.FaultAuth || endsConnection(state)
 		for code, otherwise := range map[adbc.Status]backend.Fault{
 			adbc.StatusInternal: backend.FaultUnknown, adbc.StatusNotImplemented: backend.FaultUnsupported, adbc.StatusInvalidState: backend.FaultStatement, adbc.StatusInvalidArgument: backend.FaultStatement,
 		} {

@@ -152,7 +152,7 @@ func (t *driverCall) wrapError(stage backend.Stage, err error) error {
 		return e
 	}
 	if driver, ok := adbcError(err); ok {
-		e.Fault = faultOf(driver)
+		e.Fault = c.faultOf(driver)
 		if s, ok := statusOf(driver); ok {
 			e.Err = WithCause(err, s.Err())
 			switch refused := backend.RefusesToken(s.Code(), s.Message()); {

@@ -30,7 +30,10 @@ func sqlite(path string) (d *database, uri string) {
 		},
 		own:       1,
 		oneWriter: true,
-		more:      []check{{name: "a writer beside another is refused, and stores nothing", run: busy, costs: 1}},
+		more: []check{
+			{name: "a writer beside another is refused, and stores nothing", run: busy},
+			{name: "a row that cannot be computed is its statement's failure", run: uncomputable},
+		},
 	}, "file:" + path
 }
 
@@ -69,6 +72,15 @@ func busy(ctx context.Context, _ *database, pool *flightpool.FlightSQLPool) (str
 		return "", err
 	}
 	return refused.Error(), holds(ctx, pool, "busy", 1, 3)
+}
+
+// uncomputable has a query meet a value that it cannot use.
+func uncomputable(ctx context.Context, _ *database, pool *flightpool.FlightSQLPool) (string, error) {
+	_, err := flightpool.CollectRows[string](pool.Query(ctx, "SELECT json_extract('{bad', '$.a')"))
+	if err == nil || errors.Is(err, flightpool.ErrSessionLost) {
+		return "", fmt.Errorf("told as %w", err)
+	}
+	return err.Error(), nil
 }
 
 // postgres is the database of a server.
