@@ -8,8 +8,6 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
-
-	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // borrowedConn wraps a physical connection for one loan. It passes on everything but
@@ -197,7 +195,7 @@ func (l *borrowedConn) prepare(ctx context.Context, query string) (driver.Stmt, 
 	}
 	stmt, err := l.conn.raw.Prepare(query)
 	if err == nil && ctx.Err() != nil {
-		return nil, errors.Join(ctxerr.Of(ctx), stmt.Close())
+		return nil, errors.Join(endOf(ctx), stmt.Close())
 	}
 	return stmt, err
 }

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"io"
 	"reflect"
-
-	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // borrowedStmt wraps a prepared statement for one loan: many drivers prepare each
@@ -84,7 +82,7 @@ func positional[T any](ctx context.Context, args []driver.NamedValue, run func([
 		}
 		values[i] = a.Value
 	}
-	if err := ctxerr.Of(ctx); err != nil {
+	if err := endOf(ctx); err != nil {
 		return none, err
 	}
 	return run(values)

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/badconn"
 )
 
 // Begin is there for the driver.Conn interface; database/sql calls BeginTx.
@@ -109,7 +109,7 @@ func (l *borrowedConn) statementContext(ctx context.Context) (limited context.Co
 		return l.withQueryTimeout(ctx)
 	}
 	bound, cancel := context.WithCancelCause(ctx)
-	unhook := context.AfterFunc(of, func() { cancel(ctxerr.Of(of)) })
+	unhook := context.AfterFunc(of, func() { cancel(endOf(of)) })
 	limited, inner := l.withQueryTimeout(bound)
 	return limited, func() {
 		unhook()
@@ -127,7 +127,7 @@ func withCause(ctx context.Context, err error) error {
 		return err
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w: %w", err, cause)
+		return fmt.Errorf("%w: %w", err, badconn.Hide(cause))
 	}
 	return err
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
-	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // returnGrace is how long a driver has to notice the end of its context. Those
@@ -63,7 +62,7 @@ func boundedValue[T any](ctx context.Context, c *Conn, call func(ctx context.Con
 	if running.Wait(ctx, returnGrace) {
 		return running.Value, running.Failure(theDriver)
 	}
-	err = fmt.Errorf("sqlconn: the driver did not return: %w", ctxerr.Of(ctx))
+	err = fmt.Errorf("sqlconn: the driver did not return: %w", endOf(ctx))
 	c.lost.CompareAndSwap(nil, &err)
 	c.abandonedCall.Store(&running.Done)
 	return none, err

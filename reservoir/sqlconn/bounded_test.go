@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
 
@@ -574,5 +575,21 @@ func TestAConnectionThatItsBorrowerClosesIsNotUsedAgain(t *testing.T) {
 		require.ErrorIs(t, target.Reset(t.Context(), c), net.ErrClosed)
 		require.NoError(t, target.Close(c))
 		require.Equal(t, 1, s.session(0).closes())
+	})
+}
+
+// The server has the session until it is closed.
+func TestAConnectionThatCannotBeIdentifiedCountsUntilItIsClosed(t *testing.T) {
+	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
+		s.stuckIdentify = make(chan struct{})
+		pool, err := reservoir.New(reservoir.Config[*sqlconn.Conn]{Open: target.Open, Close: target.Close, MaxSize: 1, MinIdle: 1, OpenTimeout: time.Second})
+		require.NoError(t, err)
+		time.Sleep(20 * time.Second)
+		s.mu.Lock()
+		require.Greater(t, len(s.conns), 1)
+		require.Equal(t, 1, s.mostOpen)
+		s.mu.Unlock()
+		close(s.stuckIdentify)
+		require.NoError(t, pool.Close(t.Context()))
 	})
 }

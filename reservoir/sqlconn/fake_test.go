@@ -32,6 +32,9 @@ type server struct {
 	stuckRollback chan struct{} // ROLLBACK as a statement waits for it
 
 	fail map[string]error // the answers of sessions that are opened from now on
+
+	stuckIdentify chan struct{} // the question for a session's number waits for it
+	mostOpen      int           // sessions at a time
 }
 
 func (s *server) Connect(context.Context) (driver.Conn, error) {
@@ -52,6 +55,13 @@ func (s *server) Connect(context.Context) (driver.Conn, error) {
 		c.server = fmt.Sprint("server of ", c.number)
 	}
 	s.conns = append(s.conns, c)
+	open := 0
+	for _, each := range s.conns {
+		if each.closes() == 0 {
+			open++
+		}
+	}
+	s.mostOpen = max(s.mostOpen, open)
 	return c, nil
 }
 
@@ -75,6 +85,7 @@ type session struct {
 	server string
 	deaf   bool // answers no KILL
 	of     *server
+	ends   func() // called by X and BEGIN
 
 	// transactions, if set, is the error of ROLLBACK outside of a transaction, and
 	// of BEGIN inside.
@@ -130,6 +141,9 @@ func (s *session) slow(ctx context.Context, query string) error {
 }
 
 func (s *session) did(what string) error {
+	if s.ends != nil && (what == "X" || what == "BEGIN") {
+		s.ends()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log = append(s.log, what)
@@ -172,6 +186,9 @@ func (s *session) ExecContext(ctx context.Context, query string, _ []driver.Name
 
 func (s *session) QueryContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
 	if query == sqlconn.MySQL.IdentifySQL {
+		if s.of.stuckIdentify != nil {
+			<-s.of.stuckIdentify
+		}
 		return &rows{left: 1, values: []driver.Value{s.number, s.server}}, nil
 	}
 	if query == sqlconn.MySQL.UptimeSQL {

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/flightpool/flightpool/internal/badconn"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // refusedByBusyDriver reports whether a call made beside open rows may have failed for
@@ -18,6 +19,10 @@ func refusedByBusyDriver(c *Conn, err error) bool {
 	}
 	return !Broken(err) && !c.valid()
 }
+
+// endOf is how ctx has ended, or nil. Its cause may be what a call on another database has failed with, as in an errgroup:
+// driver.ErrBadConn of that is not this connection's.
+func endOf(ctx context.Context) error { return badconn.Hide(ctxerr.Of(ctx)) }
 
 // hideBadConn hides driver.ErrBadConn while rows or a transaction of the loan are open.
 // Broken finds it.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -208,6 +209,36 @@ func TestTheEndOfATransactionBesideACallThatWasGivenUpDoesNotWaitForRows(t *test
 			_ = rows.Close()
 			require.NoError(t, sqlconn.Return(t.Context(), conn))
 			close(s.stuckEnds)
+			require.NoError(t, target.Close(c))
+		})
+	}
+}
+
+// The cause of a context may be what a call on another database has failed with, as in an errgroup.
+func TestTheErrBadConnOfACauseIsAnothers(t *testing.T) {
+	for name, run := range map[string]func(ctx context.Context, conn *sql.Conn) error{
+		"Exec": func(ctx context.Context, conn *sql.Conn) error { _, err := conn.ExecContext(ctx, "X"); return err },
+		"Query": func(ctx context.Context, conn *sql.Conn) error {
+			rows, err := conn.QueryContext(ctx, "X") //nolint:sqlclosecheck // there are none
+			if err == nil {
+				err = rows.Err()
+			}
+			return err
+		},
+		"Begin": func(ctx context.Context, conn *sql.Conn) error { _, err := conn.BeginTx(ctx, nil); return err },
+	} {
+		bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
+			c := open(t, target)
+			conn, err := c.Lend(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			s.session(0).fail["X"], s.session(0).fail["BEGIN"] = context.Canceled, context.Canceled
+			s.session(0).ends = func() { cancel(fmt.Errorf("another database: %w", driver.ErrBadConn)) }
+			err = run(ctx, conn)
+			require.ErrorIs(t, err, context.Canceled, name)
+			require.NotErrorIs(t, err, driver.ErrBadConn, name)
+			require.NoError(t, conn.PingContext(t.Context()), "%s: the *sql.Conn is its caller's still", name)
+			require.NoError(t, sqlconn.Return(t.Context(), conn))
 			require.NoError(t, target.Close(c))
 		})
 	}

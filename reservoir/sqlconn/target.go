@@ -13,6 +13,7 @@ import (
 
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/reservoir"
 )
 
 // CheckKind is what Lifecycle.Check does.
@@ -103,8 +104,8 @@ func (t *Lifecycle) connect(ctx context.Context) (*Conn, error) {
 		return nil, err
 	}
 	if err := c.bounded(ctx, c.identify); err != nil {
-		callInBackground(func() error { return t.Close(c) }) // nobody waits for it, and the error is why
-		return nil, err
+		closing := callback.Go(callback.NoValue(func() error { return t.Close(c) }))
+		return nil, reservoir.StillClosing(err, closing.Done) // nobody waits for it, but the server has the session until then
 	}
 	return c, nil
 }
