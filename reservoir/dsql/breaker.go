@@ -200,6 +200,13 @@ const (
 	permanent                      // no open will succeed until somebody changes something
 )
 
+// What OpenError.Check names where the cluster may serve others.
+const (
+	checkUser        = "User, Region and Credentials"
+	checkCredentials = "Credentials"
+	checkDatabase    = "Database"
+)
+
 // classify returns what the error of an open means, and names the settings to look at.
 func classify(err error) (failureKind, string) {
 	var pg *pgconn.PgError
@@ -232,12 +239,12 @@ func classifyAnswer(pg *pgconn.PgError) (failureKind, string) {
 	case "53300":
 		return connLimited, "ConnLimit"
 	case "3D000":
-		return permanent, "Database"
+		return permanent, checkDatabase
 	case "28000", "28P01":
-		return permanent, "User, Region and Credentials"
+		return permanent, checkUser
 	case "08006":
 		if strings.Contains(text, "access denied") || strings.Contains(text, "authentication failed") {
-			return permanent, "User, Region and Credentials"
+			return permanent, checkUser
 		}
 		if strings.Contains(text, "sni") {
 			return permanent, "Host"

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +30,7 @@ type dialer struct {
 func (d *dialer) open(ctx context.Context) (*physical, error) {
 	token, err := d.signer.sign(ctx)
 	if err != nil {
-		return nil, d.openError(err, permanent, "Credentials")
+		return nil, d.openError(err, permanent, checkCredentials)
 	}
 	p := &physical{prepared: map[string]struct{}{}, cancelGrace: d.cfg.CancelGrace}
 	opened := false
@@ -150,3 +151,9 @@ func (e *OpenError) Error() string {
 
 // Unwrap gives the cause.
 func (e *OpenError) Unwrap() error { return e.Err }
+
+// Denied reports whether the cluster refuses User, its token or Database, or there are no credentials: each of which says
+// nothing of what the cluster has for other users.
+func (e *OpenError) Denied() bool {
+	return e.kind == permanent && slices.Contains([]string{checkUser, checkCredentials, checkDatabase}, e.Check)
+}

@@ -117,7 +117,7 @@ func (c clusterConnector) OnReclaim(f func(n int) (closing int)) (stop func()) {
 func (c clusterConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
-		return nil, ofLimits(err)
+		return nil, ofCluster(err)
 	}
 	loan, ok := conn.(*dsql.SQLConn)
 	if !ok {
@@ -127,7 +127,34 @@ func (c clusterConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return clusterConn{loan, time.Now().Add(cfg.MaxLifetime - rand.N(max(0, cfg.LifetimeJitter)+1))}, nil
 }
 
-// ofLimits is why there is no connection, by which a registry judges whether the cluster can be reached.
+// ofCluster is why there is no connection, by which a registry judges whether the cluster can be reached. That one user
+// is refused, or has no credentials, says nothing against the cluster: else it would take from all what works.
+func ofCluster(err error) error {
+	var open *dsql.OpenError
+	if errors.As(err, &open) && open.Denied() {
+		return &deniedError{err}
+	}
+	return ofLimits(err)
+}
+
+// deniedError is the refusal of one user. The cluster's SQLSTATE for it, 08006, and whatever there are no credentials for, would say
+// that the cluster cannot be reached.
+type deniedError struct{ err error }
+
+func (e *deniedError) Error() string { return e.err.Error() }
+
+// SQLState is that of a refused authorization.
+func (e *deniedError) SQLState() string { return "28000" }
+
+// Is finds what the chain has, but for a time that was over: for credentials, and not for an answer.
+func (e *deniedError) Is(target error) bool {
+	return target != context.DeadlineExceeded && errors.Is(e.err, target)
+}
+
+// As finds what the chain has.
+func (e *deniedError) As(target any) bool { return errors.As(e.err, target) }
+
+// ofLimits is why there is no connection where neither is.
 //
 // INVARIANT: an open that has waited for its permission, or while the cluster refuses opens for its limits, says nothing
 // against the cluster, though its time is over. Else a fleet at its limit would find it down, and close what works.

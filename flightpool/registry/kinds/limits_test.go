@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
@@ -116,5 +117,40 @@ func TestEachUsersClusterMayHaveAllOfTheFleet(t *testing.T) {
 		require.Equal(t, cfg.ConnLimit, cfg.MaxSize)
 		require.True(t, cfg.OnDemand)
 		require.NoError(t, connector.(io.Closer).Close())
+	}
+}
+
+// offlineCredentials cannot be fetched: where they come from does not answer.
+type offlineCredentials struct{}
+
+func (offlineCredentials) Retrieve(context.Context) (aws.Credentials, error) {
+	return aws.Credentials{}, fmt.Errorf("no answer of STS: %w", context.DeadlineExceeded)
+}
+
+// That a cluster refuses one user, as it does with an SQLSTATE of broken connections, is no reason to take from the others what they have.
+func TestAUserWhoIsDeniedSaysNothingOfTheCluster(t *testing.T) {
+	for name, credentials := range map[string]aws.CredentialsProvider{
+		"access denied":  credentials.NewStaticCredentialsProvider("AKIDTEST", "secret", ""),
+		"no credentials": offlineCredentials{},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				denied := &pgconn.PgError{Severity: "FATAL", Code: "08006", Message: "unable to accept connection, access denied"}
+				r := newRegistry(t, kinds.DSQL(dsql.Config{
+					Dial:   func(context.Context, string, string) (net.Conn, error) { return nil, denied },
+					Logger: slog.New(slog.DiscardHandler), Credentials: credentials,
+				}))
+				require.NoError(t, r.ApplyDDL(t.Context(), `
+					CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host 'abc.dsql.us-east-1.on.aws', max_connections '4', min_connections '0', warmup_connections '0', connect_timeout '2000');
+					CREATE USER MAPPING FOR PUBLIC SERVER d`))
+				for range 5 {
+					_, err := r.Acquire(t.Context(), "d", "bob")
+					require.NotErrorIs(t, err, registry.ErrUnhealthy)
+					require.ErrorAs(t, err, new(*dsql.OpenError))
+				}
+				synctest.Wait()
+				require.True(t, r.Healthy("d"))
+			})
+		})
 	}
 }
