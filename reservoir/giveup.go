@@ -8,6 +8,8 @@ type promise struct {
 	n     int   // how many are still to be closed
 	until int64 // what comes back later is lent as ever
 	since int64 // when it was made, or a connection was last closed
+
+	ofOpen bool // others wait for what Open takes, and not for permissions of Admit
 }
 
 const (
@@ -21,16 +23,22 @@ const (
 // loses a connection under a loan. It does not wait, and returns how many of the n it gives
 // up; those in use count unless none has come back for five seconds. A later call takes the
 // place of this one: after GiveUp(0) what comes back is lent as ever.
-func (r *Reservoir[C]) GiveUp(n int) (closing int) {
-	lacking, most := r.promise(n)
+func (r *Reservoir[C]) GiveUp(n int) (closing int) { return r.giveUp(n, false) }
+
+// GiveUpOpened is GiveUp for others who wait for what Open takes, of which Admit knows nothing: an open that fails
+// gives none of it up.
+func (r *Reservoir[C]) GiveUpOpened(n int) (closing int) { return r.giveUp(n, true) }
+
+func (r *Reservoir[C]) giveUp(n int, ofOpen bool) (closing int) {
+	lacking, most := r.promise(n, ofOpen)
 	r.retireIdle(OverCapacity, func(*entry[C], int64) bool { return r.mu.promise.n > 0 })
 	return max(0, n-r.notPromised(lacking, most))
 }
 
-// promise is the beginning of GiveUp: every connection that is closed from now on counts. It
+// promise is the beginning of giveUp: every connection that is closed from now on counts. It
 // returns how many of n are not being closed yet, and how many of those in use may be
 // promised at most.
-func (r *Reservoir[C]) promise(n int) (lacking, most int) {
+func (r *Reservoir[C]) promise(n int, ofOpen bool) (lacking, most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p, now := &r.mu.promise, r.clock.read()
@@ -43,11 +51,11 @@ func (r *Reservoir[C]) promise(n int) (lacking, most int) {
 	case !p.isLikely(now) && n < len(r.mu.all): // no more where nothing comes back: n is what others ask for who reckon with none
 		most = p.n
 	}
-	p.n, p.until = lacking, addSaturating(now, int64(promiseLasts))
+	p.n, p.until, p.ofOpen = lacking, addSaturating(now, int64(promiseLasts)), ofOpen
 	return lacking, most
 }
 
-// notPromised is the end of GiveUp: how many of those that were lacking are neither being
+// notPromised is the end of giveUp: how many of those that were lacking are neither being
 // closed nor likely to be soon.
 func (r *Reservoir[C]) notPromised(lacking, most int) int {
 	r.mu.Lock()
@@ -79,8 +87,14 @@ func (r *Reservoir[C]) endPromise(now int64) {
 	}
 }
 
-// countPromised counts a connection that is about to be closed, for whatever reason, or an open that
-// gives its permission back: others get it. The caller holds mu.
+// countPermission counts an open that gives its permission back: others get it. The caller holds mu.
+func (r *Reservoir[C]) countPermission() {
+	if !r.mu.promise.ofOpen {
+		r.countPromised()
+	}
+}
+
+// countPromised counts a connection that is about to be closed, for whatever reason. The caller holds mu.
 func (r *Reservoir[C]) countPromised() {
 	if p := &r.mu.promise; p.n > 0 {
 		p.n--

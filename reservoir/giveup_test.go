@@ -392,3 +392,41 @@ func TestAnOpenThatIsSkippedCountsAsGivenUp(t *testing.T) {
 		shut(t, r)
 	})
 }
+
+// What an open gives back that fails, or is not wanted any more, is a permission of Admit.
+func TestAnOpenThatFailsGivesNothingUpOfWhatOpenTakes(t *testing.T) {
+	for name, end := range map[string]func(f *fake, r *pool) error{
+		"it fails":         func(f *fake, _ *pool) error { f.set(func() { f.refuse = errRefused }); return nil },
+		"there is no room": func(_ *fake, r *pool) error { return r.Resize(1) },
+	} {
+		for _, ofOpen := range []bool{true, false} {
+			bubble(t, func(t *testing.T, f *fake) {
+				allow := make(chan struct{}, 1)
+				r := f.pool(t, func(c *config) {
+					c.MaxSize, c.MinIdle = 2, -1
+					c.Admit = f.admitFrom(allow)
+				})
+				allow <- struct{}{}
+				a := acquire(t, r)
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				got := call(ctx, r)
+				synctest.Wait()
+				giveUp := r.GiveUp
+				if ofOpen {
+					giveUp = r.GiveUpOpened
+				}
+				require.Equal(t, 1, giveUp(1), name)
+				require.NoError(t, end(f, r))
+				allow <- struct{}{}
+				synctest.Wait()
+				leave()
+				<-got
+				require.NoError(t, a.Release())
+				synctest.Wait()
+				require.Equal(t, ofOpen, a.Value().closed.Load(), name)
+				shut(t, r)
+			})
+		}
+	}
+}

@@ -132,7 +132,7 @@ func (r *Reservoir[C]) skipOpen(e *entry[C]) {
 	var fx effects[C]
 	r.mu.Lock()
 	r.mu.stats.OpensSkipped++
-	r.countPromised()
+	r.countPermission()
 	r.remove(e)
 	r.reconcile(&fx)
 	r.unlock(&fx)
@@ -219,7 +219,7 @@ func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bo
 	}
 	if e.release != nil || r.cfg.Admit == nil {
 		r.mu.serverFails = true
-		r.countPromised() // others get the permission
+		r.countPermission()
 	}
 	if left == nil {
 		r.remove(e)

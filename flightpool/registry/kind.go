@@ -42,7 +42,7 @@ type Kind struct {
 // when others are short of them.
 type Reclaimer interface {
 	// OnReclaim registers f and returns a function that ends the registration. While others wait
-	// for what f's owner has above its share, f is called as lease.NewHolder says.
+	// for what f's owner has above its share, f is called as lease.NewHolder says; with math.MaxInt where all are revoked.
 	OnReclaim(f func(n int) (closing int)) (stop func())
 }
 

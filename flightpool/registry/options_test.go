@@ -3,6 +3,7 @@ package registry_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,6 +159,45 @@ func TestIdleConnectionsAreGivenUpForOthersOfTheKindsBudget(t *testing.T) {
 		require.NoError(t, busy.Release())
 		synctest.Wait()
 		require.Zero(t, f.read(&f.live))
+	})
+}
+
+// An open that fails gives a slot of the registry back, and nothing of the budget of a Kind's own.
+func TestAnOpenThatFailsGivesNothingUpOfTheKindsBudget(t *testing.T) {
+	for name, n := range map[string]int{"others are short": 1, "all are revoked": math.MaxInt} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, g *rig) {
+				f := g.fake("s")
+				define(t, g, func(d *registry.ServerDefinition) { d.HealthCheck.Disabled, d.AcquireTimeout = true, time.Minute })
+				busy := acquire(t, g, "a")
+				f.set(func() { f.stuck = true }) // as where the budget is full: an open waits until its time is over
+				waits := make(chan error, 1)
+				go func() { _, err := work(t.Context(), g, "s", "a", 0); waits <- err }()
+				synctest.Wait()
+				require.Equal(t, n, (*f.reclaims[0])(n), "it will come back")
+				time.Sleep(6 * time.Second) // the open has failed, and another has begun
+				require.NoError(t, busy.Release())
+				synctest.Wait()
+				require.Zero(t, f.read(&f.live), "it is given up")
+				<-waits
+			})
+		})
+	}
+}
+
+// What has been opened since is not what was revoked.
+func TestAllThatThereWasIsClosedWhereAKindsBudgetIsRevoked(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		f := g.fake("s")
+		define(t, g, nil)
+		old := acquire(t, g, "a")
+		(*f.reclaims[0])(math.MaxInt)
+		require.NoError(t, acquire(t, g, "a").Release())
+		synctest.Wait()
+		require.Equal(t, 2, f.read(&f.live), "the one that was opened since is kept")
+		require.NoError(t, old.Release())
+		synctest.Wait()
+		require.Equal(t, 1, f.read(&f.live))
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"math"
 
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
@@ -18,7 +19,13 @@ import (
 func newSQLVersion(conns *reservoir.Reservoir[*sqlconn.Conn], l *sqlTimeouts, connector driver.Connector, tracing *sqlTracing) *sqlVersion {
 	g := &sqlVersion{reservoirVersion: reservoirVersion[*sqlconn.Conn]{conns, &taskgroup.Group{}}, timeouts: l, connector: connector, tracing: tracing}
 	if reclaimer, ok := connector.(Reclaimer); ok {
-		g.stopReclaims = reclaimer.OnReclaim(conns.GiveUp)
+		g.stopReclaims = reclaimer.OnReclaim(func(n int) (closing int) {
+			if n == math.MaxInt { // all are revoked: what is opened meanwhile is none of them
+				conns.Reset()
+				return n
+			}
+			return conns.GiveUpOpened(n)
+		})
 	}
 	return g
 }
