@@ -126,6 +126,18 @@ func TestNoSectionUnderTheLockDoesMoreThanABatch(t *testing.T) {
 			s.r.reconcile(&fx)
 			s.r.unlock(&fx)
 		}, nil},
+		"a call beside what has expired": {[]func(*testing.T, *scene){idle}, func(t *testing.T, s *scene) { // of all whose credential ends at a moment
+			s.r.mu.Lock()
+			now := s.r.clock.read()
+			for _, e := range s.r.mu.all {
+				e.lifetime, e.fastPathUntil = lifetime{now, now}, now
+				s.r.schedule(e, now)
+			}
+			s.r.mu.Unlock()
+			l, err := s.r.Acquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, l.Release())
+		}, nil},
 		"opens": {nil, func(t *testing.T, s *scene) { require.NoError(t, s.r.WaitReady(t.Context(), ofEach)) }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

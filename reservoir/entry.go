@@ -155,7 +155,7 @@ func (r *Reservoir[C]) leaveIdle(e *entry[C]) {
 
 // newestIdle finds the idle connection that was used last, after it has closed
 // those that may not be lent any more. It leaves it in the list; nil when there
-// is none. Those in keepalive checks, of which there are few, are passed over.
+// is none, or the sweep has to close more of them first. Those in keepalive checks, of which there are few, are passed over.
 // The caller holds mu.
 func (r *Reservoir[C]) newestIdle(now int64, fx *effects[C]) *entry[C] {
 	for e := r.mu.idle.front(); e != nil; {
@@ -164,10 +164,13 @@ func (r *Reservoir[C]) newestIdle(now int64, fx *effects[C]) *entry[C] {
 		case e.generation != r.mu.generation:
 			return nil // Reset or Close is about to close it, and all behind it
 		case e.state != idle:
-		case r.expired(e, now):
-			r.retire(e, Expired, nil, fx)
-		default:
+		case !r.expired(e, now):
 			return e
+		case fx.begun >= batch:
+			r.sweepBy(r.clock.now()) // which serves the rest of the waiters, too
+			return nil
+		default:
+			r.retire(e, Expired, nil, fx)
 		}
 		e = next
 	}

@@ -65,6 +65,7 @@ type Leak struct {
 type effects[C any] struct {
 	wake, lastWake *waiter[C] // first to last
 	tasks          *entry[C]  // to open, check or close, as the state says
+	begun          int        // how many of them
 	funcs          []func()   // what is too rare for a chain of its own
 }
 
@@ -85,6 +86,7 @@ func (fx *effects[C]) wakeWaiter(w *waiter[C]) {
 func (r *Reservoir[C]) begin(e *entry[C], fx *effects[C]) {
 	r.mu.tasks++
 	e.nextEffect, fx.tasks = fx.tasks, e
+	fx.begun++
 }
 
 func (fx *effects[C]) afterUnlock(f func()) { fx.funcs = append(fx.funcs, f) }
