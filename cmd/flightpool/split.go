@@ -147,8 +147,11 @@ func mayChange(sql string) bool {
 
 func isComment(mode byte) bool { return mode == '-' || mode == '*' }
 
-// Control of transactions is not sent as text: the pool keeps the account of transactions.
+// Control of transactions is not sent as text: the pool keeps the account of transactions. Of the forms that servers take the shell
+// carries out a few; what a statement was to do is told by its verb.
 var (
+	beginsTx = regexp.MustCompile(`(?i)^(BEGIN|START|XA\s+(BEGIN|START))\b`)
+
 	beginText    = regexp.MustCompile(`(?is)^(BEGIN|START)(\s+(TRANSACTION|WORK))?$`)
 	commitText   = regexp.MustCompile(`(?is)^(COMMIT|END)(\s+(TRANSACTION|WORK))?$`)
 	rollbackText = regexp.MustCompile(`(?is)^(ROLLBACK|ABORT)(\s+(TRANSACTION|WORK))?$`)

@@ -63,12 +63,13 @@ func abortsTx(err error) bool {
 	return errors.Is(err, flightpool.ErrTxAborted) || errors.As(err, &e) && !e.Unsent && e.Fault != flightpool.FaultUnsupported
 }
 
-// missesTx reports whether the statement that has failed leaves its user in a transaction that no session has: its BEGIN, or one
-// within a transaction with which the session has ended. What follows was meant for that transaction, and may have been entered already.
+// missesTx reports whether the statement that has failed leaves its user in a transaction that no session has: its BEGIN, in whatever
+// form, or one within a transaction with which the session has ended. What follows was meant for that transaction, and may have been
+// entered already.
 func missesTx(sql string, had txState, ended bool) bool {
 	sql = withoutComments(sql)
 	if had == txNone {
-		return beginText.MatchString(sql)
+		return beginsTx.MatchString(sql)
 	}
 	return ended && !commitText.MatchString(sql) && !rollbackText.MatchString(sql)
 }
