@@ -19,7 +19,7 @@ type shell struct {
 	server  string // for the prompt
 	session *flightpool.SessionHandle
 	tx      txState
-	txLost  error                         // why the user's transaction is on no session
+	halted  *halt                         // nil: statements are run
 	stopped atomic.Pointer[cancel.Report] // of the latest statement that was stopped
 
 	format   output.Format
@@ -50,8 +50,8 @@ func (s *shell) statement(ctx context.Context, sql string) error {
 	ctx, stop := s.interruptible(ctx)
 	defer stop()
 	s.stopped.Store(nil)
-	if s.txLost != nil {
-		return s.withoutTx(sql)
+	if s.halted != nil {
+		return s.whileHalted(ctx, sql)
 	}
 	began := time.Now()
 	session, err := s.acquire(ctx)
@@ -175,17 +175,17 @@ func (s *shell) failed(ctx context.Context, sql string, err error, changes bool)
 	ended := err != nil && endsSession(err) && s.session != nil
 	if ended {
 		_ = s.session.Close() // it is lost
-		s.session, s.tx = nil, txNone
+		s.session, s.tx, s.halted = nil, txNone, nil
 		note := "; its temporary tables and settings are gone"
 		if had != txNone {
 			note = "; its transaction is not stored unless the error leaves that open, and temporary tables and settings are gone"
 		}
 		err = fmt.Errorf("%w\nthe session has ended%s; the next statement begins another", err, note)
 	}
-	if missesTx(sql, had, ended) {
-		s.tx, s.txLost = txAborted, cause
+	if h := halts(sql, had, ended, cause); h != nil {
+		s.tx, s.halted = txAborted, h
 		if err != nil && s.app.prompt {
-			err = fmt.Errorf("%w\nROLLBACK first: what is entered before is not run, as it would be outside of the transaction", err)
+			err = fmt.Errorf("%w\nROLLBACK first: what is entered before is not run, %s", err, h)
 		}
 	}
 	if interrupted {
@@ -226,7 +226,10 @@ func (s *shell) howStopped(cause, lost error, mayBeStored bool) string {
 	default:
 		text = "the server did not confirm that the statement has stopped"
 	}
-	if s.tx == txAborted {
+	switch {
+	case s.halted != nil && s.halted.isOpen:
+		text += `; \rollback ends the transaction`
+	case s.tx == txAborted:
 		text += `; the transaction is rolled back, \rollback ends it`
 	}
 	if lost != nil {

@@ -151,6 +151,7 @@ func isComment(mode byte) bool { return mode == '-' || mode == '*' }
 // carries out a few; what a statement was to do is told by its verb.
 var (
 	beginsTx = regexp.MustCompile(`(?i)^(BEGIN|START|XA\s+(BEGIN|START))\b`)
+	undoesTx = regexp.MustCompile(`(?i)^(ROLLBACK|ABORT)\b`) // or a part of it
 
 	beginText    = regexp.MustCompile(`(?is)^(BEGIN|START)(\s+(TRANSACTION|WORK))?$`)
 	commitText   = regexp.MustCompile(`(?is)^(COMMIT|END)(\s+(TRANSACTION|WORK))?$`)

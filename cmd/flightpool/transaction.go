@@ -31,7 +31,7 @@ func (s *shell) control(ctx context.Context, session *flightpool.SessionHandle, 
 			s.tx = txNone
 		}
 	case rollbackText.MatchString(sql):
-		if err = session.Rollback(ctx); !unsent(err) {
+		if err = session.Rollback(ctx); err == nil {
 			s.tx = txNone
 		}
 	default:
@@ -63,31 +63,62 @@ func abortsTx(err error) bool {
 	return errors.Is(err, flightpool.ErrTxAborted) || errors.As(err, &e) && !e.Unsent && e.Fault != flightpool.FaultUnsupported
 }
 
-// missesTx reports whether the statement that has failed leaves its user in a transaction that no session has: its BEGIN, in whatever
-// form, or one within a transaction with which the session has ended. What follows was meant for that transaction, and may have been
+// A halt is why nothing is run until ROLLBACK. What follows was meant for another transaction than the session has, and may have been
 // entered already.
-func missesTx(sql string, had txState, ended bool) bool {
-	sql = withoutComments(sql)
-	if had == txNone {
-		return beginsTx.MatchString(sql)
-	}
-	return ended && !commitText.MatchString(sql) && !rollbackText.MatchString(sql)
+type halt struct {
+	cause  error
+	isOpen bool // the session has the transaction still, with what was to be rolled back
 }
 
-// withoutTx answers a statement in a transaction that no session has: it is not run outside of one.
-func (s *shell) withoutTx(sql string) error {
-	why := s.txLost
-	switch sql = withoutComments(sql); {
-	case rollbackText.MatchString(sql):
-		s.tx, s.txLost = txNone, nil
-		if s.format == output.Table {
-			s.tell("OK")
-		}
-		return nil
-	case commitText.MatchString(sql):
-		s.tx, s.txLost = txNone, nil
-		return fmt.Errorf("nothing was committed: %w", why)
-	default:
-		return errors.New("not run, as it would be outside of the transaction, which has ended or could not begin; ROLLBACK ends this")
+// String is why a statement is not run.
+func (h *halt) String() string {
+	if h.isOpen {
+		return "as what was to be rolled back is not"
 	}
+	return "as it would be outside of the transaction, which has ended or could not begin"
+}
+
+// halts is what the statement that has failed leaves its user with, or nil. By its BEGIN, in whatever form, or as one within a
+// transaction with which the session has ended, it leaves them in a transaction that no session has; as one that was to undo the
+// transaction or a part of it, in one that is not what they take it for.
+func halts(sql string, had txState, ended bool, cause error) *halt {
+	sql = withoutComments(sql)
+	isWhole := commitText.MatchString(sql) || rollbackText.MatchString(sql)
+	switch {
+	case had == txNone && beginsTx.MatchString(sql), had != txNone && ended && !isWhole:
+		return &halt{cause: cause}
+	case had != txNone && !ended && undoesTx.MatchString(sql):
+		return &halt{cause, true}
+	}
+	return nil
+}
+
+// whileHalted answers a statement where nothing is run.
+func (s *shell) whileHalted(ctx context.Context, sql string) error {
+	why, text := s.halted, withoutComments(sql)
+	isCommit := commitText.MatchString(text)
+	switch parts := savepointText.FindStringSubmatch(text); {
+	case isCommit, rollbackText.MatchString(text):
+	case why.isOpen && parts != nil && undoesTx.MatchString(text):
+		if _, err := s.control(ctx, s.session, sql); err != nil {
+			return s.failed(ctx, sql, err, false)
+		}
+		s.halted = nil
+		return nil
+	default:
+		return fmt.Errorf("not run, %s; ROLLBACK ends this", why)
+	}
+	if why.isOpen {
+		if err := s.session.RollbackOpen(ctx); err != nil {
+			return s.failed(ctx, sql, err, false)
+		}
+	}
+	s.tx, s.halted = txNone, nil
+	if isCommit {
+		return fmt.Errorf("nothing was committed: %w", why.cause)
+	}
+	if s.format == output.Table {
+		s.tell("OK")
+	}
+	return nil
 }

@@ -25,3 +25,64 @@ func TestWhatIsPastedBehindABeginThatIsNotTakenIsNotRun(t *testing.T) {
 	s.enter("SELECT * FROM kept;")
 	require.Contains(t, s.wait("(2 rows"), "ERROR: not run, as it would be outside of the transaction")
 }
+
+// What was to undo something, and has not, is no reason to store it.
+func TestWhatARefusedRollbackWasToUndoIsNotCommitted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		profile    testserver.Profile
+		mark, undo string
+	}{
+		"no savepoints":      {testserver.SwanLake(), "SAVEPOINT a;", "ROLLBACK TO a;"},
+		"another form":       {testserver.Profile{}, "SAVEPOINT a;", "ROLLBACK WORK TO SAVEPOINT a;"},
+		"a name of words":    {testserver.Profile{}, `SAVEPOINT "a b";`, `ROLLBACK TO "a b";`},
+		"of all, and on":     {testserver.Profile{}, "SELECT 1 AS one;", "ROLLBACK AND CHAIN;"},
+		"behind a comment":   {testserver.Profile{}, "SELECT 1 AS one;", "/* x */ ABORT AND NO CHAIN; -- y"},
+		"and outside of one": {testserver.Profile{}, "SELECT 1 AS one;", "ROLLBACK PREPARED 'x';"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := serve(t, testserver.Options{Profile: tc.profile})
+			s := open(t, nil, srv.URI())
+			s.prompted("=>")
+			s.enter("CREATE TABLE kept (a BIGINT);")
+			s.enter("INSERT INTO kept VALUES (1), (2);")
+			for _, line := range []string{"BEGIN;", tc.mark, "DELETE FROM kept;", tc.undo, "INSERT INTO kept VALUES (3);", "COMMIT;"} {
+				s.enter(line)
+			}
+			s.wait("ERROR: nothing was committed: ")
+			s.prompted("=>")
+			s.enter("SELECT * FROM kept;")
+			require.Contains(t, s.wait("(2 rows"), "ERROR: not run, as what was to be rolled back is not")
+		})
+	}
+}
+
+// As in an aborted transaction, a savepoint that is there leads out.
+func TestARollbackThatIsTakenFollowsOneThatWasRefused(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	s := open(t, nil, srv.URI())
+	s.prompted("=>")
+	s.enter("CREATE TABLE kept (a BIGINT);")
+	for _, line := range []string{"BEGIN;", "INSERT INTO kept VALUES (1);", "SAVEPOINT a;", "INSERT INTO kept VALUES (2);", "ROLLBACK TO b;"} {
+		s.enter(line)
+	}
+	s.wait("ROLLBACK first")
+	s.prompted("!>")
+	s.enter("ROLLBACK TO c;")
+	s.prompted("!>")
+	s.enter("ROLLBACK TO a;")
+	s.prompted("*>")
+	s.enter("COMMIT;")
+	s.prompted("=>")
+	s.enter("SELECT * FROM kept;")
+	s.wait("(1 row,")
+
+	s.enter("BEGIN;")
+	s.enter("DELETE FROM kept;")
+	s.enter("ROLLBACK TO b;")
+	s.prompted("!>")
+	s.enter(`\rollback`)
+	s.prompted("=>")
+	s.enter("INSERT INTO kept VALUES (4);")
+	s.enter("SELECT * FROM kept;")
+	s.wait("(2 rows")
+}
