@@ -160,13 +160,13 @@ func (s *shell) print(result *flightpool.QueryResult, progress *progress) (rows 
 	return rows, s.out.end(writer)
 }
 
-// failed finds out what a failed statement has left of the session, and makes
-// the error of it.
+// failed finds out what a failed statement, or a question without one, has left of the
+// session, and makes the error of it.
 func (s *shell) failed(ctx context.Context, sql string, err error, changes bool) error {
 	interrupted, cause := isInterruption(ctx, err), err
 	had := s.tx
 	mayBeStored := changes && had == txNone
-	if had == txOpen && abortsTx(err) {
+	if had == txOpen && abortsTx(sql, err) {
 		s.tx = txAborted
 	}
 	if interrupted {

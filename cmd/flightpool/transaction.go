@@ -56,11 +56,15 @@ func (s *shell) control(ctx context.Context, session *flightpool.SessionHandle, 
 	return true, err
 }
 
-// abortsTx reports whether a statement that has failed in a transaction has aborted it: one that was not sent has not, nor what
-// could not be printed or is not there on this server.
-func abortsTx(err error) bool {
+// abortsTx reports whether what has failed in a transaction has aborted it: one that was not sent has not, nor what could not be
+// printed or is not there on this server. Nor has the end of a question that is no statement (sql is empty): where the server has
+// ended the transaction with it, the next statement says so.
+func abortsTx(sql string, err error) bool {
 	var e *flightpool.Error
-	return errors.Is(err, flightpool.ErrTxAborted) || errors.As(err, &e) && !e.Unsent && e.Fault != flightpool.FaultUnsupported
+	if errors.Is(err, flightpool.ErrTxAborted) {
+		return true
+	}
+	return errors.As(err, &e) && !e.Unsent && e.Fault != flightpool.FaultUnsupported && (sql != "" || e.Fault != flightpool.FaultContext)
 }
 
 // A halt is why nothing is run until ROLLBACK. What follows was meant for another transaction than the session has, and may have been

@@ -2,6 +2,7 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -85,4 +86,27 @@ func TestARollbackThatIsTakenFollowsOneThatWasRefused(t *testing.T) {
 	s.enter("INSERT INTO kept VALUES (4);")
 	s.enter("SELECT * FROM kept;")
 	s.wait("(2 rows")
+}
+
+// The transaction goes on behind a question for tables that was interrupted, and so says the prompt.
+func TestAnInterruptedQuestionForTablesAbortsNoTransaction(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	s := open(t, nil, srv.URI()+"?max_size=1") // completion has no connection to ask on
+	s.prompted("=>")
+	s.enter("CREATE TABLE kept (a BIGINT);")
+	s.wait("OK")
+	s.enter("BEGIN;")
+	s.prompted("*>")
+	s.enter("INSERT INTO kept VALUES (1);")
+	s.wait("1 row affected")
+	hang := srv.Faults().Set(testserver.Fault{On: testserver.OnDoGet, Times: 1, Do: testserver.Hang()})
+	s.enter(`\d`)
+	require.Eventually(t, func() bool { return hang.Fired() == 1 }, patience, 10*time.Millisecond)
+	s.keys("C-c")
+	require.NotContains(t, s.wait("ERROR: interrupted"), "rolled back")
+	s.prompted("*>")
+	s.enter("COMMIT;")
+	s.prompted("=>")
+	s.enter("SELECT * FROM kept;")
+	s.wait("(1 row,")
 }
