@@ -77,6 +77,7 @@ func TestExitCodesSayWhatHappened(t *testing.T) {
 		{name: "a comment is not closed", input: "SELECT 1;\n/* here\nSELECT 'never';\n", args: []string{at}, code: exitFailed, says: "comment that opens at byte 0 is never closed"},
 		{name: "nor the second of two", args: []string{at, "-e", "SELECT 1; -- one\n/* /* here */ SELECT 'never';"}, code: exitFailed, says: "is never closed"},
 		{name: "a load of such a comment", args: []string{"bench", at, "-d", "10ms", "-q", "SELECT 1; /* here"}, code: exitFailed, says: "is never closed"},
+		{name: "lines that end as those of old Macs", input: "SELECT 1; -- one\rSELECT 'never';\r", args: []string{at}, code: exitFailed, says: "syntax error"}, // by this server, whose comments end at LF alone
 		{name: "comments alone", input: "SELECT 1; /* here */ -- there", args: []string{at}},
 		{name: "no URL", code: exitUsage, says: "name the server"},
 		{name: "an unknown flag", args: []string{"--colour", at}, code: exitUsage, says: "--colour"},

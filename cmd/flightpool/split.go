@@ -38,8 +38,8 @@ func (s *splitter) feed(line string) (statements []string) {
 func (s *splitter) step(text string, inWord bool) int {
 	pair := text[:min(2, len(text))]
 	switch s.mode {
-	case '-':
-		if text[0] == '\n' {
+	case '-': // CR alone ends a line as well, as many servers read it
+		if text[0] == '\n' || text[0] == '\r' {
 			s.mode = 0
 		}
 	case '*':

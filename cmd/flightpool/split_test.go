@@ -18,6 +18,8 @@ func TestStatementsEndAtSemicolonsOutsideOfQuotes(t *testing.T) {
 		{"SELECT E'''\\'; ''', E'a\\\n\\';'; SELECT E'';", []string{"SELECT E'''\\'; ''', E'a\\\n\\';'", "SELECT E''"}},
 		{"SELECT 'it''s; here';", []string{"SELECT 'it''s; here'"}},
 		{"-- one; two\nSELECT 1 -- three;\n;;", []string{"-- one; two\nSELECT 1 -- three;"}},
+		{"SELECT 1; -- note\rDELETE FROM t;\r", []string{"SELECT 1", "-- note\rDELETE FROM t"}},
+		{"SELECT 1; -- note\r\nDELETE FROM t -- a; b\r\n;\r\n", []string{"SELECT 1", "-- note\r\nDELETE FROM t -- a; b"}},
 		{"/* a; /* b; */ c; */ SELECT 1;", []string{"/* a; /* b; */ c; */ SELECT 1"}},
 		{"SELECT $$a;b$$, $x$ $$;$x$ ;", []string{"SELECT $$a;b$$, $x$ $$;$x$"}},
 		{"SELECT a$b$c; SELECT $1;", []string{"SELECT a$b$c", "SELECT $1"}},
