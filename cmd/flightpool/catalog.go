@@ -123,6 +123,7 @@ type catalog struct {
 	asked   chan struct{} // closed once it does not ask any more
 	stale   bool
 	columns map[string][]string // of each table
+	begun   splitter            // of the statement that the line goes on with
 }
 
 // refresh asks for the names, once at a time.

@@ -15,29 +15,62 @@ var keywords = strings.Fields(`ALTER ANALYZE AND AS ASC BEGIN BETWEEN BY CASE CA
 	LEFT LIKE LIMIT NOT NULL OFFSET ON OR ORDER OUTER OVER PARTITION PRIMARY RECURSIVE RIGHT ROLLBACK SAVEPOINT SELECT SET
 	SHOW TABLE TEMP THEN TRUE UNION UPDATE USING VALUES VIEW WHEN WHERE WINDOW WITH`)
 
-// complete is liner's WordCompleter: what the word before pos may become.
+// maxListed is how many completions liner lists without a question, whose answer would be taken from what is pasted.
+const maxListed = 100
+
+// complete is liner's WordCompleter: what the word before pos may become. What is pasted has tabs that are none of the user's: one
+// within a text or comment is given as it is, and so is one behind what cannot be completed. Liner drops those to which nothing is
+// answered.
 func (c *catalog) complete(line string, pos int) (head string, completions []string, tail string) {
 	runes := []rune(line)
 	before, tail := string(runes[:pos]), string(runes[pos:])
-	if strings.HasPrefix(before, `\`) && !strings.Contains(before, " ") {
-		return "", matching(before, metaNames(), func(_, name string) string { return name }), tail
-	}
+	mode, tab := c.modeBehind(before), []string{"\t"}
 	var word string
 	spell := spelled
-	if open := strings.LastIndex(before, `"`); strings.Count(before, `"`)%2 == 1 { // within a name
+	switch open := strings.LastIndex(before, `"`); {
+	case mode == '"' && open >= 0: // within a name
 		head, word, spell = before[:open], before[open+1:], quoted
-	} else {
+	case mode != 0 && mode != '`': // or in one that an earlier line has begun
+		return before, tab, tail
+	case strings.HasPrefix(before, `\`) && !strings.Contains(before, " "):
+		return "", matching(before, metaNames(), func(_, name string) string { return name }), tail
+	case strings.TrimSpace(before) == "":
+		return before, nil, tail
+	default:
 		start := len(before)
 		for start > 0 && isWord(before[start-1]) {
 			start--
 		}
 		head, word = before[:start], before[start:]
 		if word == "" && !strings.HasSuffix(head, ".") && !strings.HasSuffix(head, " ") {
-			return head, nil, tail
+			return before, tab, tail
 		}
 	}
 	c.wait()
-	return head, matching(word, c.candidates(head, line), spell), tail
+	completions = matching(word, c.candidates(head, line), spell)
+	isWhole := len(completions) == 1 && strings.EqualFold(head+completions[0], before)
+	if isWhole || strings.HasSuffix(before, " ") && len(completions) > maxListed {
+		return before, tab, tail
+	}
+	return head, completions, tail
+}
+
+// goOn has completion know what is open where the next line begins.
+func (c *catalog) goOn(pending *splitter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.begun = splitter{mode: pending.mode, tag: pending.tag, depth: pending.depth}
+}
+
+// modeBehind is what is open behind the text that the line begins with.
+func (c *catalog) modeBehind(text string) byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := splitter{mode: c.begun.mode, tag: c.begun.tag, depth: c.begun.depth}
+	for i := 0; i < len(text); {
+		i += s.step(text[i:], i > 0 && isWord(text[i-1]))
+	}
+	return s.mode
 }
 
 // wait lets names arrive that are being asked for.

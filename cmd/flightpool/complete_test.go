@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,5 +60,47 @@ func TestNamesAreCompletedAsSQLReadsThem(t *testing.T) {
 		require.Equal(t, k.words, words, k.line)
 		require.Equal(t, k.head, head, k.line)
 		require.Empty(t, tail)
+	}
+}
+
+// What is pasted may have tabs. Within a text one is a part of it, whatever the word before it may become.
+func TestATabWithinATextIsATab(t *testing.T) {
+	asked := make(chan struct{})
+	close(asked)
+	c := &catalog{asked: asked, columns: map[string][]string{"flights": {"origin"}}}
+	for i := range 100 {
+		c.columns["many"] = append(c.columns["many"], fmt.Sprint("m", i))
+	}
+	for _, k := range []struct{ begun, before, after string }{
+		{"", "INSERT INTO flights VALUES ('orig", "\t"},
+		{"", "INSERT INTO flights VALUES ('nothing like it", "\t"},
+		{"", "INSERT INTO flights VALUES ('say \"orig", "\t"},
+		{"", `SELECT E'it\'s sel`, "\t"},
+		{"", "SELECT $x$ sel", "\t"},
+		{"", "SELECT 1 -- sel", "\t"},
+		{"", "SELECT `sel", "ect"},
+		{"SELECT 'a\n", `\d`, "\t"},
+		{"SELECT 'a\n", "b' AS sel", "ect"},
+		{"SELECT $x$\n", "$$ sel", "\t"},
+		{"SELECT /* /* a\n", "*/ sel", "\t"},
+		{"SELECT \"a\n", "origin", "\t"},
+		{"SELECT 'a';\n", "SELECT 'it''s', \"flig", `hts"`},
+		{"", "SELECT", "\t"}, // nothing to complete
+		{"", "Select", "\t"},
+		{"", "SELECT 5 -", "\t"},              // nor here
+		{"", "SELECT *, m1 FROM many ", "\t"}, // too many to list, which liner would ask about
+		{"", "SELECT nothing", ""},            // left out, as who typed it goes on
+		{"", "  ", ""},
+	} {
+		var pending splitter
+		pending.feed(k.begun)
+		c.goOn(&pending)
+		head, words, tail := c.complete(k.before+"ö');", len([]rune(k.before)))
+		if k.after == "" {
+			require.Empty(t, strings.Join(words, ""), k.before)
+			continue
+		}
+		require.Len(t, words, 1, k.before)
+		require.Equal(t, k.before+k.after+"ö');", head+words[0]+tail, k.before)
 	}
 }

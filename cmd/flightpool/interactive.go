@@ -38,6 +38,7 @@ func (s *shell) interactive(ctx context.Context) error {
 	var pending splitter
 	var interrupted time.Time
 	for {
+		names.goOn(&pending)
 		text, err := asked.ask(ctx, s.prompt(&pending))
 		switch {
 		case ctx.Err() != nil:

@@ -196,6 +196,19 @@ func TestStatementsOfSeveralLinesAreTypedAndCompleted(t *testing.T) {
 	s.wait("EXIT 0")
 }
 
+func TestATabThatIsPastedWithinATextIsStored(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	s := open(t, nil, srv.URI())
+	s.prompted("=>")
+	s.enter("CREATE TABLE flights (origin VARCHAR, delay BIGINT);")
+	s.wait("OK")
+	for _, line := range []string{"INSERT INTO flights VALUES ('orig\tx', 1),", "('a", "del\tb', 2);", `\format json`, "SELECT * FROM flights;"} {
+		s.enter(line)
+	}
+	s.wait(`{"origin":"orig\tx",`)
+	s.wait(`{"origin":"a\ndel\tb",`)
+}
+
 func TestCtrlCStopsTheStatementAndThenLeaves(t *testing.T) {
 	srv := serve(t, testserver.Options{})
 	s := open(t, nil, srv.URI())
