@@ -58,6 +58,12 @@ func isServerFault(err error) bool {
 	return sqlconn.Unreachable(err)
 }
 
+// showsNothing reports whether err is of an open, or a check, by which the server was not asked: cancelled, waiting for a
+// permission, or what Kind.Connector says of it.
+func showsNothing(err error) bool {
+	return wasCancelled(err) || errors.Is(err, ErrExhausted) || errors.As(err, new(interface{ NotAsked() }))
+}
+
 // wasCancelled reports whether err is of what was cancelled, by a caller or with its pool, before anybody knew more.
 func wasCancelled(err error) bool { return errors.Is(err, context.Canceled) }
 
@@ -65,7 +71,7 @@ func wasCancelled(err error) bool { return errors.Is(err, context.Canceled) }
 // counts, one that succeeds ends no row of faults: see recordAnswer. One that has waited for
 // a permission, as Kind.Connector has it, has shown nothing.
 func (h *health) recordCheck(err error, open bool) {
-	if wasCancelled(err) || errors.Is(err, ErrExhausted) {
+	if showsNothing(err) {
 		return
 	}
 	if err != nil && isServerFault(err) {

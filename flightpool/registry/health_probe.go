@@ -221,7 +221,7 @@ func (s *server) probeUntilConclusive(ctx context.Context) error {
 		}
 		switch {
 		case !down: // the hooks have told
-		case errors.Is(err, ErrExhausted), errors.Is(err, ErrClosed), errors.Is(err, ErrUnhealthy), errors.Is(err, context.Canceled):
+		case showsNothing(err), errors.Is(err, ErrClosed), errors.Is(err, ErrUnhealthy):
 			s.health.recordInconclusiveProbe()
 		case err != nil && isServerFault(err):
 			s.health.recordProbe(err)

@@ -25,7 +25,8 @@ type Kind struct {
 	// Connector makes the connector of one user of a database/sql server. Where it is
 	// an io.Closer, it is closed after the last of its connections. Connections with a
 	// method ExpiresAt() time.Time are replaced before that. An error of Connect that is
-	// ErrExhausted says that it has waited for a permission, and nothing of the server. A
+	// ErrExhausted says that it has waited for a permission, and nothing of the server, as does one with a
+	// method NotAsked() in its chain. A
 	// connector that is a Reclaimer has connections given up for others that are short.
 	Connector func(r ConnectParams) (driver.Connector, error)
 	// SQL is how sessions of a database/sql server are checked and reset.

@@ -28,6 +28,7 @@ type Cluster struct {
 	quota          *quota
 	breaker        openBreaker
 	counters       counters
+	signing        *atomic.Int64 // opens that wait for credentials
 	log            *slog.Logger
 
 	started          chan struct{}                               // closed when res is set
@@ -63,7 +64,12 @@ func NewCluster(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	d := &dialer{cfg: cfg, login: login, signer: tokenSigner{cfg.Host, cfg.Region, cfg.User, cfg.TokenLifetime, account.Credentials}}
-	return newCluster(ctx, cfg, fleet, d.open)
+	c, err := newCluster(ctx, cfg, fleet, d.open)
+	if err != nil {
+		return nil, err
+	}
+	c.signing = &d.signing
+	return c, nil
 }
 
 // newCluster starts a cluster whose connections dial makes.
@@ -72,7 +78,7 @@ func newCluster(ctx context.Context, cfg Config, fleet *budgets, dial func(conte
 	c := &Cluster{
 		cfg: cfg, budgets: fleet, quota: newQuota(cfg.MaxSize), log: cfg.Logger.With("cluster", cfg.Host),
 		started: make(chan struct{}), stopListening: func() {},
-		openConns: map[*physical]struct{}{},
+		openConns: map[*physical]struct{}{}, signing: new(atomic.Int64),
 	}
 	admit, self := lease.Admit(fleet.leases, fleet.limiter), lease.NewHolder(c.giveUp).Wanting(c.wantedPermissions)
 	c.admitByBudgets = func(ctx context.Context) (func(), error) { return admit(lease.WithHolder(ctx, self)) }
@@ -173,6 +179,7 @@ func (c *Cluster) emptyError(waited time.Duration, cause error) error {
 	return &EmptyError{
 		Waited: waited, Ready: s.Idle, InUse: s.InUse, Opening: s.Opening, Waiting: s.Waiting + c.quota.waiting(),
 		MaxSize: c.cfg.MaxSize, Leases: c.budgets.leases.Stats(), Limiter: c.budgets.limiter.Stats(), Cause: cause, LastOpen: last,
+		Signing: int(c.signing.Load()),
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,11 +23,13 @@ type dialer struct {
 	cfg    Config
 	login  *pgx.ConnConfig
 	signer tokenSigner
+
+	signing atomic.Int64 // how many wait for it
 }
 
 // open opens one connection, in one attempt.
 func (d *dialer) open(ctx context.Context) (*physical, error) {
-	token, err := d.signer.sign(ctx)
+	token, err := d.sign(ctx)
 	if err != nil {
 		return nil, d.openError(err, permanent, checkCredentials)
 	}
@@ -121,6 +122,12 @@ func (d *dialer) runAfterConnect(ctx context.Context, p *physical) error {
 	return nil
 }
 
+func (d *dialer) sign(ctx context.Context) (token string, err error) {
+	d.signing.Add(1)
+	defer d.signing.Add(-1)
+	return d.signer.sign(ctx)
+}
+
 // openError says what was being opened. An open that was called off says nothing of
 // the next.
 func (d *dialer) openError(cause error, v failureKind, check string) error {
@@ -152,8 +159,10 @@ func (e *OpenError) Error() string {
 // Unwrap gives the cause.
 func (e *OpenError) Unwrap() error { return e.Err }
 
-// Denied reports whether the cluster refuses User, its token or Database, or there are no credentials: each of which says
-// nothing of what the cluster has for other users.
+// Denied reports whether the cluster has refused User, its token or Database, which says nothing of what it has for others.
 func (e *OpenError) Denied() bool {
-	return e.kind == permanent && slices.Contains([]string{checkUser, checkCredentials, checkDatabase}, e.Check)
+	return e.kind == permanent && (e.Check == checkUser || e.Check == checkDatabase)
 }
+
+// NotAsked reports whether there were no credentials, so that the cluster was not asked.
+func (e *OpenError) NotAsked() bool { return e.kind == permanent && e.Check == checkCredentials }

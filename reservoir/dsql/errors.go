@@ -59,6 +59,9 @@ type EmptyError struct {
 	Cause error
 	// LastOpen is why the latest open failed; nil when it did not.
 	LastOpen error
+
+	// Signing is how many opens wait for credentials. The cluster has not been asked for them yet.
+	Signing int
 }
 
 func (e *EmptyError) Error() string {
@@ -71,6 +74,8 @@ func (e *EmptyError) Error() string {
 		s += fmt.Sprintf("; %d opens wait for a lease, the fleet has %d of %d%s", e.Leases.Waiting, e.Leases.Used, e.Leases.Limit, e.fleetText())
 	case e.Limiter.Waiting > 0:
 		s += fmt.Sprintf("; %d opens wait for a permit of the fleet", e.Limiter.Waiting)
+	case e.Signing > 0:
+		s += fmt.Sprintf("; %d opens wait for credentials", e.Signing)
 	}
 	if e.LastOpen != nil {
 		s += fmt.Sprintf(" (last open: %v)", e.LastOpen)

@@ -128,33 +128,45 @@ func (c clusterConnector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 // ofCluster is why there is no connection, by which a registry judges whether the cluster can be reached. That one user
-// is refused, or has no credentials, says nothing against the cluster: else it would take from all what works.
+// is refused says nothing against the cluster: else it would take from all what works. What is LastOpen of an EmptyError is
+// of an open before.
 func ofCluster(err error) error {
-	var open *dsql.OpenError
-	if errors.As(err, &open) && open.Denied() {
+	var (
+		open  *dsql.OpenError
+		empty *dsql.EmptyError
+	)
+	switch {
+	case errors.As(err, &empty) && empty.Signing > 0:
+		return &notAskedError{err}
+	case empty != nil || !errors.As(err, &open):
+		return ofLimits(err)
+	case open.Denied():
 		return &deniedError{err}
+	case open.NotAsked():
+		return &notAskedError{err}
 	}
-	return ofLimits(err)
+	return err
 }
 
-// deniedError is the refusal of one user. The cluster's SQLSTATE for it, 08006, and whatever there are no credentials for, would say
-// that the cluster cannot be reached.
+// deniedError is the refusal of one user, for which the cluster's SQLSTATE, 08006, would say that it cannot be reached.
 type deniedError struct{ err error }
 
 func (e *deniedError) Error() string { return e.err.Error() }
+func (e *deniedError) Unwrap() error { return e.err }
 
 // SQLState is that of a refused authorization.
 func (e *deniedError) SQLState() string { return "28000" }
 
-// Is finds what the chain has, but for a time that was over: for credentials, and not for an answer.
-func (e *deniedError) Is(target error) bool {
-	return target != context.DeadlineExceeded && errors.Is(e.err, target)
-}
+// notAskedError is of an open that had no credentials.
+type notAskedError struct{ err error }
 
-// As finds what the chain has.
-func (e *deniedError) As(target any) bool { return errors.As(e.err, target) }
+func (e *notAskedError) Error() string { return e.err.Error() }
+func (e *notAskedError) Unwrap() error { return e.err }
 
-// ofLimits is why there is no connection where neither is.
+// NotAsked is part of what Kind.Connector says.
+func (*notAskedError) NotAsked() {}
+
+// ofLimits is ofCluster where no open was refused.
 //
 // INVARIANT: an open that has waited for its permission, or while the cluster refuses opens for its limits, says nothing
 // against the cluster, though its time is over. Else a fleet at its limit would find it down, and close what works.

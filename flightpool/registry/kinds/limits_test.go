@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -125,6 +127,99 @@ type offlineCredentials struct{}
 
 func (offlineCredentials) Retrieve(context.Context) (aws.Credentials, error) {
 	return aws.Credentials{}, fmt.Errorf("no answer of STS: %w", context.DeadlineExceeded)
+}
+
+// hangingCredentials come from where nobody answers.
+type hangingCredentials struct{}
+
+func (hangingCredentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	<-ctx.Done()
+	return aws.Credentials{}, ctx.Err()
+}
+
+func TestCredentialsThatDoNotComeSayNothingOfTheCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRegistry(t, kinds.DSQL(dsql.Config{
+			Dial:   func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("is not dialled") },
+			Logger: slog.New(slog.DiscardHandler), Credentials: hangingCredentials{},
+		}))
+		require.NoError(t, r.ApplyDDL(t.Context(), `
+			CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host 'abc.dsql.us-east-1.on.aws', max_connections '4', min_connections '0', warmup_connections '0', connect_timeout '2000');
+			CREATE USER MAPPING FOR PUBLIC SERVER d`))
+		var callers sync.WaitGroup
+		for i := range 4 {
+			callers.Go(func() {
+				_, err := r.Acquire(t.Context(), "d", fmt.Sprint("user", i))
+				require.ErrorContains(t, err, "wait for credentials")
+			})
+		}
+		callers.Wait()
+		synctest.Wait()
+		require.True(t, r.Healthy("d"))
+		time.Sleep(2 * time.Minute) // the question for credentials ends
+	})
+}
+
+// The last open that was denied is not why one waits that has come since.
+func TestWhatWaitsForAPermissionBehindADenialSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leases := lease.NewLeases("x", 1)
+		denied := &pgconn.PgError{Severity: "FATAL", Code: "08006", Message: "unable to accept connection, access denied"}
+		r := newRegistry(t, kinds.DSQL(dsql.Config{
+			Leases: leases, Logger: slog.New(slog.DiscardHandler),
+			Credentials: credentials.NewStaticCredentialsProvider("AKIDTEST", "secret", ""),
+			Dial:        func(context.Context, string, string) (net.Conn, error) { return nil, denied },
+		}))
+		require.NoError(t, r.ApplyDDL(t.Context(), `
+			CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host 'abc.dsql.us-east-1.on.aws', max_connections '4', min_connections '0', warmup_connections '0', connect_timeout '2000');
+			CREATE USER MAPPING FOR PUBLIC SERVER d`))
+		_, err := r.Acquire(t.Context(), "d", "bob")
+		require.ErrorAs(t, err, new(*dsql.OpenError))
+		require.NotErrorIs(t, err, registry.ErrExhausted)
+		time.Sleep(10 * time.Second)                // the breaker's pause
+		release, err := leases.Acquire(t.Context()) // others of the fleet have what there is
+		require.NoError(t, err)
+		_, err = r.Acquire(t.Context(), "d", "bob")
+		require.ErrorIs(t, err, registry.ErrExhausted)
+		require.ErrorAs(t, err, new(*dsql.EmptyError))
+		release()
+	})
+}
+
+// goingCredentials last ten seconds each, and are not given any more.
+type goingCredentials struct{ gone atomic.Bool }
+
+func (g *goingCredentials) Retrieve(context.Context) (aws.Credentials, error) {
+	if g.gone.Load() {
+		return aws.Credentials{}, errors.New("no answer of STS")
+	}
+	return aws.Credentials{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret", CanExpire: true, Expires: time.Now().Add(10 * time.Second)}, nil
+}
+
+func TestAProbeWithoutCredentialsHasNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := &goingCredentials{}
+		r := newRegistry(t, kinds.DSQL(dsql.Config{
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				return nil, &net.OpError{Op: "dial", Err: errors.New("no route")}
+			},
+			Logger: slog.New(slog.DiscardHandler), Credentials: from,
+		}))
+		require.NoError(t, r.ApplyDDL(t.Context(), `
+			CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host 'abc.dsql.us-east-1.on.aws', max_connections '4', min_connections '0', warmup_connections '0', connect_timeout '2000');
+			CREATE USER MAPPING FOR PUBLIC SERVER d`))
+		var callers sync.WaitGroup
+		for i := range 4 {
+			callers.Go(func() { _, _ = r.Acquire(t.Context(), "d", fmt.Sprint("user", i)) })
+		}
+		callers.Wait()
+		synctest.Wait()
+		require.False(t, r.Healthy("d"))
+		from.gone.Store(true)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		require.False(t, r.Healthy("d"), "nobody has answered")
+	})
 }
 
 // That a cluster refuses one user, as it does with an SQLSTATE of broken connections, is no reason to take from the others what they have.
