@@ -225,3 +225,35 @@ func isOwnOfOnConnect(err error) bool {
 
 func (e *onConnectError) Error() string { return "OnConnect: " + e.err.Error() }
 func (e *onConnectError) Unwrap() error { return e.err }
+
+// ownTimeError is of an open that a shorter time has ended than DialTimeout: a resolver's, that for one of several addresses, one of
+// the client of a token endpoint or of OnConnect. errors.Is finds no deadline in it, since no caller's has passed.
+type ownTimeError struct{ err error }
+
+func (e *ownTimeError) Error() string { return e.err.Error() }
+
+func (e *ownTimeError) Is(target error) bool {
+	return target != context.DeadlineExceeded && errors.Is(e.err, target)
+}
+
+func (e *ownTimeError) As(target any) bool { return errors.As(e.err, target) }
+
+// noAnswerError says that DialTimeout is over. errors.Is finds no error of a
+// context in it, since no caller's context has ended.
+type noAnswerError struct {
+	limit time.Duration
+	err   error
+}
+
+func (e *noAnswerError) Error() string {
+	return fmt.Sprintf("no answer within DialTimeout %v: %v", e.limit, e.err)
+}
+
+func (e *noAnswerError) Is(target error) bool {
+	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.err, target)
+}
+
+func (e *noAnswerError) As(target any) bool { return errors.As(e.err, target) }
+
+// Timeout is true, for net.Error's users.
+func (e *noAnswerError) Timeout() bool { return true }

@@ -133,6 +133,9 @@ func (p *FlightSQLPool) openError(ctx context.Context, err error) error {
 	case e.Fault == FaultUnknown, e.Fault == FaultSession:
 		e.Fault = FaultTransport
 	}
+	if ctx.Err() == nil && errors.Is(e.Err, context.DeadlineExceeded) {
+		e.Err = &ownTimeError{e.Err}
+	}
 	return e
 }
 
@@ -190,26 +193,6 @@ func refusesCertificate(err error) bool {
 		return false
 	}
 }
-
-// noAnswerError says that DialTimeout is over. errors.Is finds no error of a
-// context in it, since no caller's context has ended.
-type noAnswerError struct {
-	limit time.Duration
-	err   error
-}
-
-func (e *noAnswerError) Error() string {
-	return fmt.Sprintf("no answer within DialTimeout %v: %v", e.limit, e.err)
-}
-
-func (e *noAnswerError) Is(target error) bool {
-	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.err, target)
-}
-
-func (e *noAnswerError) As(target any) bool { return errors.As(e.err, target) }
-
-// Timeout is true, for net.Error's users.
-func (e *noAnswerError) Timeout() bool { return true }
 
 // ping asks whether c's session works: the cheap way, and by HealthCheck.SQL
 // where the server refuses that.

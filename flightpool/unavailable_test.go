@@ -3,6 +3,7 @@ package flightpool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -239,4 +240,49 @@ func TestNewWaitsAsLongAsItsContextAllows(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Less(t, time.Since(start), 5*time.Second)
 	})
+}
+
+// A time of an attempt's own, as that of a resolver, of one address of several or of the client of a token endpoint, ends no
+// caller's context.
+func TestATimeOfAnOpensOwnIsNotTheCallersDeadline(t *testing.T) {
+	late := fmt.Errorf("i/o timeout: %w", context.DeadlineExceeded) // which packages net and net/http answer to, too
+	for name, cfg := range map[string]Config{
+		"a dial": {Dialer: func(context.Context, string) (net.Conn, error) {
+			time.Sleep(time.Second)
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: late}
+		}},
+		"a token": {Auth: TokenAuth(func(context.Context) (string, time.Time, error) {
+			time.Sleep(time.Second)
+			return "", time.Time{}, late
+		})},
+		"OnConnect": {OnConnect: func(context.Context, *SessionHandle) error {
+			time.Sleep(time.Second)
+			return late
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+				if cfg.Dialer == nil {
+					cfg.Dialer = srv.Dial
+				}
+				cfg.MinIdle, cfg.AcquireTimeout, cfg.HealthCheck.FailureThreshold = -1, 3500*time.Millisecond, -1
+				p, err := New(t.Context(), "grpc://server:1", cfg)
+				require.NoError(t, err)
+				err = p.Ping(t.Context())
+				require.ErrorContains(t, err, "i/o timeout")
+				require.NotErrorIs(t, err, context.DeadlineExceeded, "nobody's deadline has passed")
+
+				ctx, stop := context.WithTimeout(t.Context(), time.Minute) // waits over opens that fail
+				defer stop()
+				err = p.Ping(ctx)
+				require.ErrorIs(t, err, ErrExhausted)
+				require.NotErrorIs(t, err, context.DeadlineExceeded, "AcquireTimeout was over")
+
+				short, stopShort := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer stopShort()
+				require.ErrorIs(t, p.Ping(short), context.DeadlineExceeded, "the caller's own is reported")
+				require.NoError(t, p.Close(t.Context()))
+			})
+		})
+	}
 }
