@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/effect"
@@ -19,6 +20,9 @@ import (
 // that is refused leaves an open transaction as it was, or answers ErrTxAborted
 // from then on if the server has aborted it. One that its caller leaves aborts it.
 func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) error {
+	if list, ok := value.([]string); ok {
+		value = slices.Clone(list) // it is read behind a caller who has left, too
+	}
 	c, err := s.begin(ctx, "SetOption", QueryOptions{}, finishWithinBudget)
 	if err != nil {
 		return err

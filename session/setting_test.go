@@ -1,11 +1,13 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -251,5 +253,21 @@ func TestASettingThatIsNotNamedIsNotAskedForInATransaction(t *testing.T) {
 		require.NotContains(t, c.Log()[sent:], "tx1: SELECT current_setting('logging_mode')")
 		_ = r.handle.Close()
 		require.Error(t, r.discarded())
+	})
+}
+
+// The list of an option is that of the call, whatever its caller does with it once it has left.
+func TestAListOfAnOptionIsThatOfTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{work: map[string]time.Duration{"Options": time.Second}})
+		path := []string{"a", "b"}
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		require.ErrorIs(t, r.handle.SetOption(ctx, "search_path", path), context.DeadlineExceeded)
+		path[0] = "other"
+		opts, err := r.handle.Options(t.Context()) // waits for the call before
+		must(t, err)
+		require.Equal(t, []string{"a", "b"}, opts["search_path"])
+		_ = r.handle.Close()
 	})
 }

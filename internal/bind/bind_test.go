@@ -11,10 +11,12 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/rowscan"
@@ -423,4 +425,23 @@ func TestATimeForADateOrATimeOfDayIsOne(t *testing.T) {
 	require.NoError(t, err)
 	_, err = far.Batch(arrow.NewSchema([]arrow.Field{{Type: f.Date32}}, nil))
 	require.ErrorContains(t, err, "out of the range")
+}
+
+// A batch may be the parameters of several calls at once, which retain it.
+func TestNobodyLooksIntoABatch(t *testing.T) {
+	batch := array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 0)
+	defer batch.Release()
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 100 {
+				batch.Retain()
+				if Read([]any{batch})[0] != any(batch) {
+					t.Error("it is another")
+				}
+				batch.Release()
+			}
+		})
+	}
+	all.Wait()
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"encoding"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -95,6 +96,8 @@ func valueOf(v any, depth int) (Value, error) {
 		return v, nil
 	case sql.NamedArg:
 		return Value{}, fmt.Errorf("the named parameter %q stands within another value", v.Name)
+	case arrow.RecordBatch: // which other calls may retain now
+		return Value{}, errors.New("a record batch of parameters stands alone, in place of values")
 	}
 	rv := reflect.ValueOf(v)
 	if rv.Kind() == reflect.Pointer && rv.IsNil() && rv.Type().Elem().Implements(valuerType) {
