@@ -91,7 +91,7 @@ type Config struct {
 
 	// Locations decides of a location that the server names, other than its
 	// own address, whether rows are fetched there, and whether credentials,
-	// cookies and checkrequest.go there. Nil: see checkLocation; they go to the
+	// cookies and headers go there. Nil: see checkLocation; they go to the
 	// same host only.
 	Locations func(location *url.URL) (allow, sendCredentials bool)
 

@@ -35,7 +35,7 @@ type ExternalCall struct {
 // BeginExternal admits a call of another client. It fails, with nothing sent,
 // when the transport has ended or a header cannot be sent; a ctx that has ended
 // fails the first RPC. The caller must call End. op is the name of the call in
-// errors, and checkrequest.go with each RPC of it.
+// errors, and headers go with each RPC of it.
 func (c *Conn) BeginExternal(ctx context.Context, op string, headers metadata.MD) (*ExternalCall, error) {
 	ctx, r, err := c.begin(ctx, op, headers)
 	if err != nil {

@@ -21,7 +21,7 @@ type locationAddr struct {
 	network, addr   string
 	secure          bool
 	sameHost        bool // as the endpoint's
-	getsCredentials bool // credentials, cookies and checkrequest.go there
+	getsCredentials bool // credentials, cookies and headers go there
 	mustBeRemote    bool // it must not turn out to be this machine or link-local
 }
 

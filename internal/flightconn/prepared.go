@@ -111,7 +111,7 @@ func (p *prepared) query(ctx context.Context, params arrow.RecordBatch, call bac
 	return r.query(ctx, &pb.CommandPreparedStatementQuery{PreparedStatementHandle: handle}, call)
 }
 
-// Update is part of backend.Prepared. All rows of checkrequest.go in one RPC. The
+// Update is part of backend.Prepared. All rows of params go in one RPC. The
 // server executes the statement once for each row. The handle is not replaced
 // by it.
 //
