@@ -3,6 +3,7 @@ package dsql
 import (
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
@@ -50,7 +51,7 @@ func (c *Cluster) giveUpOnLoan(n int) (closing int) {
 // OnReclaim is for a pool above the Cluster, which keeps connections on loan that nobody uses: f is
 // called as NewHolder of package lease has it, with what the Cluster does not have idle itself, which may be nothing, where
 // others, of the fleet or the process, are or were short of connections; and for all where leases are revoked, when that
-// is told and at its deadline, by which what is on loan is cut. A later call takes the place of this; stop ends it.
+// is told and, unless f has answered math.MaxInt, at its deadline, by which what is on loan is cut. A later call takes the place of this; stop ends it.
 func (c *Cluster) OnReclaim(f func(n int) (closing int)) (stop func()) {
 	c.giveUpAbove.Store(&f)
 	return func() { c.giveUpAbove.CompareAndSwap(&f, nil) }
@@ -78,12 +79,15 @@ func (c *Cluster) onRevoked(r lease.Revocation) {
 	}
 	c.mu.Unlock()
 	force := c.res.Recall()
+	var all atomic.Bool // the pool above has given all up that there was
 	time.AfterFunc(time.Until(r.Deadline), func() {
 		for _, p := range doomed {
 			p.abort() // closing a closed socket does nothing
 		}
-		force(r.Cause)              // those that were opened meanwhile, too, and no lease waits for a borrower
-		c.giveUpOnLoan(math.MaxInt) // what came back meanwhile, and is lent to nobody
+		force(r.Cause) // those that were opened meanwhile, too, and no lease waits for a borrower
+		if !all.Load() {
+			c.giveUpOnLoan(math.MaxInt) // what came back meanwhile, and is lent to nobody
+		}
 	})
-	c.giveUpOnLoan(math.MaxInt) // it may not return: the deadline does not wait for it
+	all.Store(c.giveUpOnLoan(math.MaxInt) == math.MaxInt) // it may not return: the deadline does not wait for it
 }

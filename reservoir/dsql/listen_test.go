@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"runtime"
 	"sync/atomic"
@@ -172,4 +173,22 @@ func TestAClusterSaysHowManyPermissionsItWants(t *testing.T) {
 		require.Equal(t, 3, leases.holder.Load().Wanted(9))
 		require.NoError(t, c.Close(t.Context()))
 	})
+}
+
+// A pool above that has given up all that there was has others at the deadline.
+func TestAPoolThatGivesUpAllIsNotAskedAgainAtTheDeadline(t *testing.T) {
+	for name, answer := range map[string]struct{ closing, asked int }{"all, for good": {math.MaxInt, 1}, "what it promises": {3, 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			leases := &revoking{Leases: lease.NewLeases("x", 1)}
+			c, _, _, err := piped(t, leases, 1)
+			require.NoError(t, err)
+			var asked atomic.Int64
+			defer c.OnReclaim(func(int) int { asked.Add(1); return answer.closing })()
+			leases.tell(lease.Revocation{Deadline: time.Now().Add(20 * time.Second), Cause: errGone})
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.EqualValues(t, answer.asked, asked.Load(), name)
+			require.NoError(t, c.Close(t.Context()))
+		})
+	}
 }
