@@ -63,7 +63,7 @@ func beginsStatement(toks []token) bool {
 	}
 	switch next := toks[1]; {
 	case next.kind == punctToken:
-		return next.isPunct("@") || toks[0].is("SELECT", "VALUES") // else a function of the name, or its end
+		return next.isPunct("@") || toks[0].is("SELECT") || toks[0].is("VALUES", "SET") && next.isPunct("(") // else a function of the name, or its end
 	case next.kind == wordToken:
 		return toks[0].is("WITH", "SELECT", "DELETE", "BEGIN", "CALL") || !next.is("AS", "AND", "OR", "IS", "IN", "NOT", "LIKE", "ILIKE", "SIMILAR", "BETWEEN", "COLLATE",
 			"FROM", "WHERE", "GROUP", "HAVING", "QUALIFY", "WINDOW", "ORDER", "LIMIT", "OFFSET", "FETCH", "UNION", "INTERSECT", "EXCEPT", "ASC", "DESC", "NULLS",

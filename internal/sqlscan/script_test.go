@@ -135,9 +135,10 @@ func TestVerbsRowsAndReads(t *testing.T) {
 		{"(SELECT 1) ->> UPDATE t SET n = n + 1 ->> SELECT * FROM $1", "SELECT", RowsSome, false},
 		{"SHOW TABLES ->> SELECT * FROM $1 ->> TRUNCATE t", "SHOW", RowsNone, false},
 		{"SHOW TABLES ->> SELECT * FROM $1", "SHOW", RowsSome, true},
+		{"SHOW TABLES ->> SET (a, b) = (SELECT 1, 2)", "SHOW", RowsNone, false},
 		{"SELECT 1 ->> WITH a AS (SELECT 1) DELETE FROM t", "SELECT", RowsNone, false},
 		{"SELECT j ->> 'a', j ->> key, j->>'x', j ->> insert, j ->> update AS u, j ->> comment FROM t", "SELECT", RowsSome, true},
-		{"SELECT j ->> replace('a', 'b', 'c'), (j ->> delete x), j - >> delete x FROM t WHERE j ->> call = '1' AND j ->> set", "SELECT", RowsSome, true},
+		{"SELECT j ->> replace('a', 'b', 'c'), (j ->> delete x), j - >> delete x FROM t WHERE j ->> call = '1' AND j ->> set = '2' AND j ->> set", "SELECT", RowsSome, true},
 	} {
 		s := Parse(tc.sql)
 		require.Len(t, s.Statements, 1, tc.sql)
