@@ -49,7 +49,7 @@ func (c *catalog) complete(line string, pos int) (head string, completions []str
 	c.wait()
 	completions = matching(word, c.candidates(head, line), spell)
 	isWhole := len(completions) == 1 && strings.EqualFold(head+completions[0], before)
-	if isWhole || strings.HasSuffix(before, " ") && len(completions) > maxListed {
+	if isWhole || mode == '"' && len(completions) == 0 || strings.HasSuffix(before, " ") && len(completions) > maxListed {
 		return before, tab, tail
 	}
 	return head, completions, tail

@@ -84,6 +84,7 @@ func TestATabWithinATextIsATab(t *testing.T) {
 		{"SELECT $x$\n", "$$ sel", "\t"},
 		{"SELECT /* /* a\n", "*/ sel", "\t"},
 		{"SELECT \"a\n", "origin", "\t"},
+		{"", `INSERT INTO flights VALUES ("nothing like it`, "\t"}, // a text to some servers
 		{"SELECT 'a';\n", "SELECT 'it''s', \"flig", `hts"`},
 		{"", "SELECT", "\t"}, // nothing to complete
 		{"", "Select", "\t"},
