@@ -77,7 +77,8 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 	var before *notCommitted
 	switch {
 	case errors.As(err, &refused):
-		e, _ = asSent(e).(*backend.Error) // the rollback was
+		sent := *e
+		sent.Unsent, e = false, &sent // the rollback was sent
 		// A Rollback after this, as callers defer it, has nothing left to do.
 		if refused.rollback == nil {
 			s.setTx(transaction{commitRefused: true})

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -99,9 +99,13 @@ func TestAnInterruptedQuestionForTablesAbortsNoTransaction(t *testing.T) {
 	s.prompted("*>")
 	s.enter("INSERT INTO kept VALUES (1);")
 	s.wait("1 row affected")
-	hang := srv.Faults().Set(testserver.Fault{On: testserver.OnDoGet, Times: 1, Do: testserver.Hang()})
+	asked, hang := make(chan struct{}), testserver.Hang()
+	srv.Faults().Set(testserver.Fault{On: testserver.OnDoGet, Times: 1, Do: func(ctx context.Context, at *testserver.FaultTarget) error {
+		close(asked)
+		return hang(ctx, at)
+	}})
 	s.enter(`\d`)
-	require.Eventually(t, func() bool { return hang.Fired() == 1 }, patience, 10*time.Millisecond)
+	<-asked
 	s.keys("C-c")
 	require.NotContains(t, s.wait("ERROR: interrupted"), "rolled back")
 	s.prompted("*>")

@@ -61,10 +61,10 @@ func beginsStatement(toks []token) bool {
 	if len(toks) == 1 {
 		return toks[0].is("COMMIT", "ROLLBACK", "BEGIN")
 	}
-	switch next := toks[1]; {
-	case next.kind == punctToken:
+	switch next := toks[1]; next.kind {
+	case punctToken:
 		return next.isPunct("@") || toks[0].is("SELECT") || toks[0].is("VALUES", "SET") && next.isPunct("(") // else a function of the name, or its end
-	case next.kind == wordToken:
+	case wordToken:
 		return toks[0].is("WITH", "SELECT", "DELETE", "BEGIN", "CALL") || !next.is("AS", "AND", "OR", "IS", "IN", "NOT", "LIKE", "ILIKE", "SIMILAR", "BETWEEN", "COLLATE",
 			"FROM", "WHERE", "GROUP", "HAVING", "QUALIFY", "WINDOW", "ORDER", "LIMIT", "OFFSET", "FETCH", "UNION", "INTERSECT", "EXCEPT", "ASC", "DESC", "NULLS",
 			"THEN", "WHEN", "ELSE", "END", "JOIN", "LEFT", "RIGHT", "INNER", "CROSS", "FULL", "RETURNING", "FOR", "ON")
