@@ -227,13 +227,13 @@ func (e *onConnectError) Error() string { return "OnConnect: " + e.err.Error() }
 func (e *onConnectError) Unwrap() error { return e.err }
 
 // ownTimeError is of an open that a shorter time has ended than DialTimeout: a resolver's, that for one of several addresses, one of
-// the client of a token endpoint or of OnConnect. errors.Is finds no deadline in it, since no caller's has passed.
+// the client of a token endpoint or of OnConnect. errors.Is finds no error of a context in it, since no caller's has ended.
 type ownTimeError struct{ err error }
 
 func (e *ownTimeError) Error() string { return e.err.Error() }
 
 func (e *ownTimeError) Is(target error) bool {
-	return target != context.DeadlineExceeded && errors.Is(e.err, target)
+	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.err, target)
 }
 
 func (e *ownTimeError) As(target any) bool { return errors.As(e.err, target) }

@@ -130,10 +130,12 @@ func (p *FlightSQLPool) openError(ctx context.Context, err error) error {
 		}
 	case isOwnOfOnConnect(err):
 		e.Fault = FaultUnknown
-	case e.Fault == FaultUnknown, e.Fault == FaultSession:
+	case ctx.Err() == nil && e.Fault == FaultContext && errors.As(err, new(*onConnectError)):
+		e.Fault = FaultUnknown
+	case e.Fault == FaultUnknown, e.Fault == FaultSession, ctx.Err() == nil && e.Fault == FaultContext:
 		e.Fault = FaultTransport
 	}
-	if ctx.Err() == nil && errors.Is(e.Err, context.DeadlineExceeded) {
+	if ctx.Err() == nil && (errors.Is(e.Err, context.DeadlineExceeded) || errors.Is(e.Err, context.Canceled)) {
 		e.Err = &ownTimeError{e.Err}
 	}
 	return e

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -283,6 +284,27 @@ func TestATimeOfAnOpensOwnIsNotTheCallersDeadline(t *testing.T) {
 				require.ErrorIs(t, p.Ping(short), context.DeadlineExceeded, "the caller's own is reported")
 				require.NoError(t, p.Close(t.Context()))
 			})
+		})
+	}
+}
+
+// A server whose opens end by a time of their own is away, and nobody's context has ended.
+func TestATimeOfAnOpensOwnIsNoAnswerOfTheServer(t *testing.T) {
+	for _, own := range []error{context.DeadlineExceeded, context.Canceled} {
+		synctest.Test(t, func(t *testing.T) {
+			open := func(context.Context) (backend.Conn, error) {
+				time.Sleep(time.Second)
+				return nil, fmt.Errorf("connect: %w", own)
+			}
+			p, err := NewWith(t.Context(), open, Config{MinIdle: -1, HealthCheck: HealthCheck{UnhealthyAfter: -1}})
+			require.NoError(t, err)
+			for range 3 {
+				err := p.Ping(t.Context())
+				require.Equal(t, FaultTransport, faultIn(err))
+				require.NotErrorIs(t, err, own, "nobody's context has ended")
+			}
+			require.ErrorIs(t, p.Ping(t.Context()), ErrUnhealthy)
+			require.NoError(t, p.Close(t.Context()))
 		})
 	}
 }

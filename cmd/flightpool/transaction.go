@@ -112,7 +112,7 @@ func (s *shell) whileHalted(ctx context.Context, sql string) error {
 	default:
 		return fmt.Errorf("not run, %s; ROLLBACK ends this", why)
 	}
-	if why.isOpen {
+	if s.session != nil { // which may have one still, also where a BEGIN has failed
 		if err := s.session.RollbackOpen(ctx); err != nil {
 			return s.failed(ctx, sql, err, false)
 		}

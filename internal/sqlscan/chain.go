@@ -58,7 +58,7 @@ func beginsStatement(toks []token) bool {
 	if _, isVerb := verbs[toks[0].text]; !isVerb && !toks[0].is("WITH", "PREPARE") {
 		return false
 	}
-	if len(toks) == 1 {
+	if len(toks) == 1 || isChainOperator(toks[1:]) && beginsStatement(toks[1+len(chainOperator):]) {
 		return toks[0].is("COMMIT", "ROLLBACK", "BEGIN")
 	}
 	switch next := toks[1]; next.kind {

@@ -162,6 +162,8 @@ func TestWhatAChainOfStatementsLeavesIsKnown(t *testing.T) {
 		require.True(t, s.Statements[0].ChangesInsideQuery, sql)
 	}
 	require.True(t, Parse("SELECT 1 ->> COMMIT").Statements[0].TxControl)
+	require.True(t, Parse("INSERT INTO t VALUES (1) ->> COMMIT ->> SELECT 1").Statements[0].TxControl)
+	require.False(t, Parse("SELECT j ->> commit ->> 'a' FROM t").Statements[0].TxControl)
 	require.False(t, Parse("SHOW TABLES ->> SELECT * FROM $1").Statements[0].RunsInSteps)
 }
 

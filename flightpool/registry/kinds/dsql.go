@@ -128,18 +128,22 @@ func (c clusterConnector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 // ofCluster is why there is no connection, by which a registry judges whether the cluster can be reached. That one user
-// is refused says nothing against the cluster: else it would take from all what works. What is LastOpen of an EmptyError is
-// of an open before.
+// is refused, or has no credentials, says nothing against the cluster: else it would take from all what works. Why a caller waits that
+// has come since goes before, and who has a connection on loan is told of neither, but that its time is over.
 func ofCluster(err error) error {
-	var (
-		open  *dsql.OpenError
-		empty *dsql.EmptyError
-	)
+	var empty *dsql.EmptyError
+	if errors.As(err, &empty) {
+		if empty.Signing > 0 {
+			return &notAskedError{err}
+		}
+		if limited := ofLimits(err, empty); limited != nil {
+			return limited
+		}
+	}
+	var open *dsql.OpenError // of an EmptyError the last one
 	switch {
-	case errors.As(err, &empty) && empty.Signing > 0:
-		return &notAskedError{err}
-	case empty != nil || !errors.As(err, &open):
-		return ofLimits(err)
+	case !errors.As(err, &open):
+		return err
 	case open.Denied():
 		return &deniedError{err}
 	case open.NotAsked():
@@ -152,10 +156,17 @@ func ofCluster(err error) error {
 type deniedError struct{ err error }
 
 func (e *deniedError) Error() string { return e.err.Error() }
-func (e *deniedError) Unwrap() error { return e.err }
 
 // SQLState is that of a refused authorization.
 func (e *deniedError) SQLState() string { return "28000" }
+
+// Is finds what the chain has, but for a time that was over: that of one who has waited behind the refusal.
+func (e *deniedError) Is(target error) bool {
+	return target != context.DeadlineExceeded && errors.Is(e.err, target)
+}
+
+// As finds what the chain has.
+func (e *deniedError) As(target any) bool { return errors.As(e.err, target) }
 
 // notAskedError is of an open that had no credentials.
 type notAskedError struct{ err error }
@@ -166,19 +177,15 @@ func (e *notAskedError) Unwrap() error { return e.err }
 // NotAsked is part of what Kind.Connector says.
 func (*notAskedError) NotAsked() {}
 
-// ofLimits is ofCluster where no open was refused.
+// ofLimits is ofCluster where limits say why a caller has waited in vain, and else nil.
 //
 // INVARIANT: an open that has waited for its permission, or while the cluster refuses opens for its limits, says nothing
 // against the cluster, though its time is over. Else a fleet at its limit would find it down, and close what works.
-func ofLimits(err error) error {
-	var empty *dsql.EmptyError
-	if !errors.As(err, &empty) {
-		return err
-	}
+func ofLimits(err error, empty *dsql.EmptyError) error {
 	var refusal interface{ SQLState() string }
 	refused := errors.As(empty.LastOpen, &refusal) && strings.HasPrefix(refusal.SQLState(), "53")
 	if !refused && empty.Leases.Waiting+empty.Limiter.Waiting == 0 && !errors.As(err, new(*lease.Error)) {
-		return err
+		return nil
 	}
 	return &limitsError{err}
 }

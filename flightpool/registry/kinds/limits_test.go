@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"github.com/flightpool/flightpool/flightpool/registry/kinds"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir/dsql"
+	"github.com/flightpool/flightpool/testserver/dsqlgate"
 )
 
 // offlineLeases are those of a table that cannot be reached.
@@ -246,6 +248,68 @@ func TestAUserWhoIsDeniedSaysNothingOfTheCluster(t *testing.T) {
 				synctest.Wait()
 				require.True(t, r.Healthy("d"))
 			})
+		})
+	}
+}
+
+// leavingCredentials are asked before each open, and are not given any more once they have gone.
+type leavingCredentials struct {
+	key  dsqlgate.Credential
+	gone atomic.Bool
+}
+
+func (l *leavingCredentials) Retrieve(context.Context) (aws.Credentials, error) {
+	if l.gone.Load() {
+		return aws.Credentials{}, errors.New("no answer of STS")
+	}
+	return aws.Credentials{AccessKeyID: l.key.AccessKeyID, SecretAccessKey: l.key.SecretAccessKey, CanExpire: true, Expires: time.Now().Add(4 * time.Second)}, nil
+}
+
+// Who has a connection is not told of an open that fails, but waits for another. That is no fault of the cluster, either.
+func TestAUserOfConnectionsWhoIsDeniedMoreSaysNothingOfTheCluster(t *testing.T) {
+	for name, deny := range map[string]func(*dsqlgate.Gate, *leavingCredentials){
+		"access denied":  func(g *dsqlgate.Gate, l *leavingCredentials) { g.Revoke(l.key.AccessKeyID) },
+		"no credentials": func(_ *dsqlgate.Gate, l *leavingCredentials) { l.gone.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := postgres(t)
+			key := dsqlgate.Credential{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret"}
+			gate, err := dsqlgate.Start(t.Context(), dsqlgate.Options{Upstream: server.DSN(), Credentials: []dsqlgate.Credential{key}})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, gate.Close()) })
+			from := &leavingCredentials{key: key}
+			r := newRegistry(t, kinds.DSQL(dsql.Config{
+				TLS: gate.ClientTLS(), Dial: gate.Dial, Logger: slog.New(slog.DiscardHandler), Credentials: from,
+			}))
+			require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
+				CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host '%s', max_connections '8', min_connections '0', warmup_connections '0',
+					connect_timeout '500', acquire_timeout '800');
+				CREATE USER MAPPING FOR PUBLIC SERVER d`, gate.Host())))
+			c, err := r.Acquire(t.Context(), "d", "bob")
+			require.NoError(t, err)
+			defer func() { _ = c.Release() }()
+			deny(gate, from)
+			var callers sync.WaitGroup
+			faults := make([]error, 4)
+			for i := range faults {
+				callers.Go(func() { _, faults[i] = r.Acquire(t.Context(), "d", "bob") })
+			}
+			callers.Wait()
+			for end := time.Now().Add(10 * time.Second); ; runtime.Gosched() { // the opens have been told
+				st, err := r.ServerStats("d")
+				require.NoError(t, err)
+				if st.ConnectionErrors >= uint64(len(faults)) {
+					break
+				}
+				require.True(t, time.Now().Before(end))
+			}
+			for _, err := range faults {
+				require.Error(t, err)
+				require.NotErrorIs(t, err, registry.ErrUnhealthy)
+			}
+			require.True(t, r.Healthy("d"))
+			var n int
+			require.NoError(t, c.SQL().QueryRowContext(t.Context(), "SELECT 1").Scan(&n), "what works goes on")
 		})
 	}
 }
