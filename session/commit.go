@@ -58,7 +58,7 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 	}
 	rollback := s.rollBack(ctx, tx)
 	left = left || s.txState().leftByServer != nil || rollback != nil && s.mayHaveStored(tx) // nobody has said that it was not left
-	return &refusedCommit{refusal: err, rollback: rollback, left: left}
+	return &refusedCommit{refusal: asSent(err), rollback: rollback, left: left}
 }
 
 // recordCommitReply takes the server's word on a commit, and returns the caller's
@@ -77,8 +77,6 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 	var before *notCommitted
 	switch {
 	case errors.As(err, &refused):
-		sent := *e
-		sent.Unsent, e = false, &sent // the rollback was sent
 		// A Rollback after this, as callers defer it, has nothing left to do.
 		if refused.rollback == nil {
 			s.setTx(transaction{commitRefused: true})

@@ -124,7 +124,7 @@ func TestAnErrorAfterTheEffectIsNeverTakenForNone(t *testing.T) {
 			"query":    {"INSERT", func() error { rows, _ := pool.Query(ctx, with+" returning n", 1); return drain(rows) }},
 			"queryrow": {"INSERT", func() error { var n int; return pool.QueryRow(ctx, with+" returning n", 1).Scan(&n) }},
 			"batch": {"INSERT", func() error {
-				return inBatch(ctx, pool, with, func(b pgx.BatchResults) error { _, err := b.Exec(); return err })
+				return inBatch(ctx, pool, with, 1, func(b pgx.BatchResults) error { _, err := b.Exec(); return err })
 			}},
 			"copy": {"COPY", func() error {
 				_, err := pool.CopyFrom(ctx, pgx.Identifier{"answers"}, []string{"n"}, pgx.CopyFromRows([][]any{{1}}))

@@ -47,7 +47,7 @@ func TestATimeoutStopsTheStatementAndKeepsTheConnection(t *testing.T) {
 		"pgx Query":    func(ctx context.Context) error { rows, _ := pool.Query(ctx, slow); return drain(rows) },
 		"pgx QueryRow": func(ctx context.Context) error { return pool.QueryRow(ctx, slow+" where $1 = 1", 1).Scan(&n) },
 		"pgx batch": func(ctx context.Context) error {
-			return inBatch(ctx, pool, slow+" where $1 = 1", func(b pgx.BatchResults) error { return b.QueryRow().Scan(&n) })
+			return inBatch(ctx, pool, slow+" where $1 = 1", 1, func(b pgx.BatchResults) error { return b.QueryRow().Scan(&n) })
 		},
 		"pgx in a transaction": func(ctx context.Context) error {
 			return pool.InTx(ctx, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, slow); return err })
@@ -371,7 +371,7 @@ func TestARequestToCancelThatTakesEffectLateHitsNoStatementOfAnybodys(t *testing
 		"Query":    func() error { rows, _ := pool.Query(ctx, "select 1"); return drain(rows) },
 		"QueryRow": func() error { return pool.QueryRow(ctx, "select 1").Scan(&n) },
 		"batch": func() error {
-			return inBatch(ctx, pool, "select 1 where $1 = 1", func(b pgx.BatchResults) error { return b.QueryRow().Scan(&n) })
+			return inBatch(ctx, pool, "select 1 where $1 = 1", 1, func(b pgx.BatchResults) error { return b.QueryRow().Scan(&n) })
 		},
 		"transaction": func() error {
 			return pool.InTx(ctx, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 1"); return err })
