@@ -238,22 +238,15 @@ func (e *ownTimeError) Is(target error) bool {
 
 func (e *ownTimeError) As(target any) bool { return errors.As(e.err, target) }
 
-// noAnswerError says that DialTimeout is over. errors.Is finds no error of a
-// context in it, since no caller's context has ended.
+// noAnswerError says that DialTimeout is over.
 type noAnswerError struct {
+	ownTimeError
 	limit time.Duration
-	err   error
 }
 
 func (e *noAnswerError) Error() string {
 	return fmt.Sprintf("no answer within DialTimeout %v: %v", e.limit, e.err)
 }
-
-func (e *noAnswerError) Is(target error) bool {
-	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.err, target)
-}
-
-func (e *noAnswerError) As(target any) bool { return errors.As(e.err, target) }
 
 // Timeout is true, for net.Error's users.
 func (e *noAnswerError) Timeout() bool { return true }

@@ -122,7 +122,7 @@ func (p *FlightSQLPool) openError(ctx context.Context, err error) error {
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(e.Ctx, context.DeadlineExceeded): // the server's timer may be first
-		e.Fault, e.Ctx, e.Err = FaultTransport, nil, &noAnswerError{p.cfg.DialTimeout, e.Err}
+		e.Fault, e.Ctx, e.Err = FaultTransport, nil, &noAnswerError{ownTimeError{e.Err}, p.cfg.DialTimeout}
 		if source := (*tokenError)(nil); errors.As(err, &source) {
 			e.Fault = FaultAuth
 		} else if isOwnOfOnConnect(err) {
