@@ -24,14 +24,8 @@ const chainOperator = "->>" // a token each
 // nextOfChain is where the first ->> outside of parentheses stands before another statement, or the end. PostgreSQL and others
 // have it for a member of a JSON value, whose name may be a verb's: what follows such a name goes on with the expression.
 func nextOfChain(toks []token) int {
-	depth := 0
-	for i, t := range toks {
-		switch {
-		case t.isPunct("("):
-			depth++
-		case t.isPunct(")"):
-			depth--
-		case depth == 0 && isChainOperator(toks[i:]) && beginsStatement(toks[i+len(chainOperator):]):
+	for i := range outsideParens(toks) {
+		if isChainOperator(toks[i:]) && beginsStatement(toks[i+len(chainOperator):]) {
 			return i
 		}
 	}
