@@ -144,7 +144,7 @@ func TestLeaversBesideThoseWhoFailThem(t *testing.T) {
 		}
 		for _, w := range waiters {
 			leaving.Go(func() {
-				if !r.leaveQueue(w, canceled) {
+				if !r.leaveQueue(w) {
 					<-w.ready
 				}
 			})
@@ -177,7 +177,7 @@ func TestFailFastLooksAgainWhenACallerHasNotLeft(t *testing.T) {
 		r.unlock(&fx)
 		r.leavers.inQueue.Add(-1)
 		require.Equal(t, 1, r.Stats().Waiting)
-		require.False(t, r.leaveQueue(w, canceled))
+		require.False(t, r.leaveQueue(w))
 		<-late.ready
 		require.ErrorIs(t, late.err, errFailFast)
 		require.NoError(t, held.Release())

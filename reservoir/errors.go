@@ -36,7 +36,7 @@ var (
 type ExhaustedError struct {
 	// Total, InUse, Idle and Opening count connections, Waiting the other
 	// callers in the queue, at the moment of the failure; up to 100ms before it
-	// for callers whose contexts end together.
+	// where another caller's deadline has passed in that time.
 	Total, InUse, Idle, Opening, Waiting int
 	// MaxSize is the bound of Total.
 	MaxSize int

@@ -102,18 +102,20 @@ func TestNoSectionUnderTheLockIsLongWithManyWaiters(t *testing.T) {
 		"Close":       func(*testing.T, *Reservoir[int], Loan[int], []*waiter[int]) {},
 		"they leave": func(_ *testing.T, r *Reservoir[int], _ Loan[int], waiting []*waiter[int]) {
 			for _, w := range waiting {
-				r.leaveQueue(w, timedOut)
+				require.True(t, r.leaveQueue(w))
+				_, err := r.endWaitOfLeaver(w, context.DeadlineExceeded, timedOut)
+				require.ErrorIs(t, err, ErrExhausted)
 			}
 		},
 		"they leave together": func(t *testing.T, r *Reservoir[int], held Loan[int], waiting []*waiter[int]) {
 			r.mu.Mutex.Lock() // a section of the test's own
 			first := make(chan bool)
-			go func() { first <- r.leaveQueue(waiting[0], canceled) }()
+			go func() { first <- r.leaveQueue(waiting[0]) }()
 			for r.leavers.head.Load() == nil {
 				runtime.Gosched()
 			}
 			for _, w := range waiting[1:] {
-				r.leaveQueue(w, canceled)
+				r.leaveQueue(w)
 			}
 			r.mu.Mutex.Unlock()
 			require.True(t, <-first)

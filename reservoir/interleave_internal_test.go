@@ -17,6 +17,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A schedule lets one goroutine at a time have the lock, in an order that is given: the
@@ -374,4 +376,44 @@ func TestSmallInterleavings(t *testing.T) {
 		}
 	}
 	t.Logf("%d scenes, %d of them in all orders, %d runs", scenes, whole, runs)
+}
+
+// Who leaves for a deadline is told what the reservoir is like then. It looks itself, unless another
+// has done so within a millisecond; while the lock is taken, what it was like of late will do.
+func TestThoseWhoAreLateAreToldTheStateOfLate(t *testing.T) {
+	const old, present = 99, 1 // by MaxSize
+	for name, c := range map[string]struct {
+		age   time.Duration // of the snapshot there is; 0: none
+		taken bool          // the lock is, until the caller waits for it
+		told  int
+	}{
+		"none":                    {0, false, present},
+		"none, taken":             {0, true, present},
+		"of this moment":          {time.Millisecond, false, old},
+		"older":                   {time.Millisecond + 1, false, present},
+		"as old as may be, taken": {100 * time.Millisecond, true, old},
+		"too old, taken":          {100*time.Millisecond + 1, true, present},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := New(Config[int]{Open: func(context.Context) (int, error) { return 1, nil }, Close: func(int) error { return nil }, MaxSize: 1})
+			require.NoError(t, err)
+			now := r.clock.exact() + int64(time.Hour)
+			if c.age > 0 {
+				r.leavers.latestSnapshot.Store(&snapshot{ExhaustedError{MaxSize: old}, now - int64(c.age)})
+			}
+			if c.taken {
+				r.mu.Mutex.Lock()
+				r.mu.beforeLock = func() { r.mu.Mutex.Unlock() }
+			}
+			require.Equal(t, c.told, r.snapshotAt(now).MaxSize)
+			if c.taken && c.told == old {
+				r.mu.Mutex.Unlock()
+			}
+			r.mu.beforeLock = nil
+			if c.told == present {
+				require.Equal(t, now, r.leavers.latestSnapshot.Load().takenAt, "the next one has it")
+			}
+			require.NoError(t, r.Close(t.Context()))
+		})
+	}
 }

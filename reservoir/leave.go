@@ -20,19 +20,21 @@ type leavers[C any] struct {
 	latestSnapshot atomic.Pointer[snapshot]
 }
 
-// A snapshot is what the reservoir was like at a time.
+// A snapshot is what the reservoir was like at a time, or shortly after.
 type snapshot struct {
 	ExhaustedError
 	takenAt int64
 }
 
-// maxSnapshotAge is how old a snapshot may be that is given to a caller who leaves
-// while others are being taken out of the queue.
-const maxSnapshotAge = int64(100 * time.Millisecond)
+// How old a snapshot may be that is given to a caller who leaves.
+const (
+	snapshotLife   = int64(time.Millisecond)
+	maxSnapshotAge = int64(100 * time.Millisecond) // while another holds the lock
+)
 
 // leaveQueue ends the wait of a caller whose ctx has ended. It returns false when the
 // wait's result was decided before: then the caller has to take that.
-func (r *Reservoir[C]) leaveQueue(w *waiter[C], how waitOutcome) bool {
+func (r *Reservoir[C]) leaveQueue(w *waiter[C]) bool {
 	// Counted before it has left: whoever takes it out of the queue at once
 	// counts it back.
 	r.leavers.inQueue.Add(1)
@@ -41,24 +43,18 @@ func (r *Reservoir[C]) leaveQueue(w *waiter[C], how waitOutcome) bool {
 		r.recheckAfterMiscount()
 		return false
 	}
-	w.leftByTimeout = how == timedOut
-	w.needsSnapshot = w.leftByTimeout && !r.hasSnapshotSince(r.clock.exact()-maxSnapshotAge)
-	next := r.leavers.push(w)
-	switch {
-	case next != nil && w.needsSnapshot:
-		<-w.ready
-	case next == nil && !r.removeLeavers(w, nil):
+	if r.leavers.push(w) && !r.removeLeavers(w, nil) {
 		r.removeLaterLeavers(w)
 	}
 	return true
 }
 
-// push makes w the head of the list of leavers, and returns the one before.
-func (l *leavers[C]) push(w *waiter[C]) *waiter[C] {
+// push makes w the head of the list of leavers, and says whether it was empty.
+func (l *leavers[C]) push(w *waiter[C]) bool {
 	for {
 		w.nextLeave = l.head.Load()
 		if next := w.nextLeave; l.head.CompareAndSwap(next, w) {
-			return next
+			return next == nil
 		}
 	}
 }
@@ -71,7 +67,7 @@ func (r *Reservoir[C]) dropWaiter(w *waiter[C], woken bool) {
 		}
 	}()
 	if !woken {
-		if r.leaveQueue(w, canceled) {
+		if r.leaveQueue(w) {
 			r.leavers.canceled.Add(1)
 			return
 		}
@@ -126,20 +122,12 @@ func (r *Reservoir[C]) removeLaterLeavers(first *waiter[C]) {
 func (r *Reservoir[C]) removeLeavers(head, seen *waiter[C]) bool {
 	for w := head; w != seen; {
 		var fx effects[C]
-		described := false
 		r.mu.Lock()
 		for n := 0; n < batch && w != seen; n++ {
 			if w.link.linked() {
 				r.decide(w)
 			}
-			described = described || w.leftByTimeout
-			if w.needsSnapshot {
-				fx.wakeWaiter(w)
-			}
 			w, w.nextLeave = w.nextLeave, nil // or none would be freed while others join
-		}
-		if described {
-			r.takeSnapshot()
 		}
 		r.reconcile(&fx)
 		r.unlock(&fx)
@@ -147,23 +135,13 @@ func (r *Reservoir[C]) removeLeavers(head, seen *waiter[C]) bool {
 	return r.leavers.head.CompareAndSwap(head, nil)
 }
 
-// takeSnapshot takes down what the reservoir is like, for those who leave. What it needs
-// of the stack is its own: within the frame of removeLeavers, which runs on a caller's
-// goroutine, it would make the stack of each of them grow. The caller holds mu.
-//
-//go:noinline
-func (r *Reservoir[C]) takeSnapshot() {
-	d := &snapshot{takenAt: r.clock.now()}
-	r.fillState(&d.ExhaustedError)
-	r.leavers.latestSnapshot.Store(d)
-}
-
 // endWaitOfLeaver ends the wait of a caller who has left, since its ctx has ended.
 func (r *Reservoir[C]) endWaitOfLeaver(w *waiter[C], err error, how waitOutcome) (Loan[C], error) {
-	waited := time.Duration(r.clock.exact() - w.since)
+	now := r.clock.exact()
+	waited := time.Duration(now - w.since)
 	if how == timedOut {
 		r.leavers.timeouts.Add(1)
-		err = newExhaustedError(err, &r.leavers.latestSnapshot.Load().ExhaustedError, waited)
+		err = newExhaustedError(err, &r.snapshotAt(now).ExhaustedError, waited)
 	} else {
 		r.leavers.canceled.Add(1)
 		err = &waitEndedError{waited, err}
@@ -171,11 +149,27 @@ func (r *Reservoir[C]) endWaitOfLeaver(w *waiter[C], err error, how waitOutcome)
 	return r.endWait(w, Loan[C]{}, waited, err)
 }
 
-// hasSnapshotSince says whether there is a snapshot from that time or later.
-func (r *Reservoir[C]) hasSnapshotSince(from int64) bool {
-	d := r.leavers.latestSnapshot.Load()
-	return d != nil && d.takenAt >= from
+// snapshotAt is what the reservoir is like now, as far as a caller who leaves has to know.
+func (r *Reservoir[C]) snapshotAt(now int64) *snapshot {
+	s := r.leavers.latestSnapshot.Load()
+	switch {
+	case s.isSince(now - snapshotLife):
+		return s
+	case r.mu.TryLock():
+	case s.isSince(now - maxSnapshotAge):
+		return s
+	default:
+		r.mu.Lock()
+	}
+	s = &snapshot{takenAt: now}
+	r.fillState(&s.ExhaustedError)
+	r.leavers.latestSnapshot.Store(s)
+	r.mu.Unlock()
+	return s
 }
+
+// isSince says whether there is a snapshot, from that time or later.
+func (s *snapshot) isSince(from int64) bool { return s != nil && s.takenAt >= from }
 
 // waiting counts the callers in the queue who have not left. The caller holds mu.
 func (r *Reservoir[C]) waiting() int {

@@ -2,7 +2,6 @@ package reservoir
 
 import (
 	"context"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,40 +59,6 @@ func TestThoseWhoLeaveTogetherDoNotWaitForTheLock(t *testing.T) {
 			require.EqualValues(t, n, s.Timeouts+s.Canceled)
 		})
 	}
-}
-
-// Who leaves for a deadline waits for a description of the reservoir where there
-// is none of late, also when others leave with it for other reasons.
-func TestThoseWhoAreLateAreToldTheStateOfLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 2 * batch
-		canceled, cancel := context.WithCancel(t.Context())
-		late, expire := newManualDeadline(t.Context())
-		r, held, results := queued(canceled, t, n)
-		time.Sleep(time.Second)
-		r.leavers.latestSnapshot.Store(&snapshot{ExhaustedError{MaxSize: 99}, r.clock.exact() - maxSnapshotAge - 1})
-		errs := make(chan error, 1)
-		go func() {
-			_, err := r.Acquire(late)
-			errs <- err
-		}()
-		synctest.Wait()
-		r.mu.Lock()
-		cancel()
-		for range n - 1 { // all but the first, who waits for the lock
-			require.ErrorIs(t, <-results, context.Canceled)
-		}
-		expire()
-		for r.leavers.inQueue.Load() <= n || !r.leavers.head.Load().needsSnapshot {
-			runtime.Gosched()
-		}
-		r.mu.Unlock()
-		require.ErrorIs(t, <-results, context.Canceled)
-		var told *ExhaustedError
-		require.ErrorAs(t, <-errs, &told)
-		require.Equal(t, 1, told.MaxSize)
-		require.NoError(t, held.Release())
-	})
 }
 
 func TestAConnectionPassesThoseWhoHaveLeft(t *testing.T) {

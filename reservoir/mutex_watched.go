@@ -28,6 +28,16 @@ func (m *mutex) Lock() {
 	}
 }
 
+func (m *mutex) TryLock() bool {
+	if !m.Mutex.TryLock() {
+		return false
+	}
+	if m.observer != nil {
+		m.observer.locked()
+	}
+	return true
+}
+
 func (m *mutex) Unlock() {
 	if m.observer != nil {
 		m.observer.unlocking()

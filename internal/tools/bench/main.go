@@ -20,7 +20,8 @@
 //	leave_deadline   the same, each with a context of its own; the deadlines are over at one moment
 //
 // The last two measure processor time, from the end of the contexts until all
-// calls have returned. Their WAIT lines give how long others who needed the pool's
+// calls have returned, in a process of its own for each peer and round: the runtime
+// gives a new goroutine a stack as large as those of before were. Their WAIT lines give how long others who needed the pool's
 // lock waited at most meanwhile, and in parentheses those who only yielded the
 // processor: when so many timers fire at once, the runtime lets nobody else run.
 package main
@@ -37,6 +38,7 @@ import (
 func main() {
 	rounds := flag.Int("rounds", 9, "rounds of each work")
 	only := flag.String("work", "", "the only work to run")
+	once := flag.String("once", "", "measure the -work once, at this `peer`, and print nothing but numbers: what the last two works are run as")
 	quick := flag.Bool("quick", false, "three rounds of short works; fail where a ratio has grown")
 	var g guard.Guard
 	flag.StringVar(&g.Path, "write", "", "with -quick: add the ratios to this file")
@@ -50,6 +52,10 @@ func main() {
 	}
 	for _, w := range works {
 		switch {
+		case *once != "":
+			if w.name == *only {
+				w.printOnce(*once)
+			}
 		case *only != "" && *only != w.name:
 		case !*quick:
 			measure(w, *rounds, func(string, string, float64) {})
@@ -68,12 +74,12 @@ func measure(w work, rounds int, check func(work, peer string, ratio float64)) {
 	mine := make([]result, 0, rounds)
 	theirs := make([][]result, len(peers))
 	for round := range rounds + 1 {
-		m := w.run(ours, w.n)
+		m := w.measure(ours)
 		if round > 0 { // the first only warms up
 			mine = append(mine, m)
 		}
 		for i, p := range peers {
-			t := w.run(p, w.n)
+			t := w.measure(p)
 			if round > 0 {
 				theirs[i] = append(theirs[i], t)
 			}

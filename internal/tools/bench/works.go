@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +46,31 @@ var works = []work{
 	{name: "expiry", unit: "us/op", n: 4000, run: expiry, ages: true},
 	{name: "leave_cancel", unit: "ms", n: 100_000, run: leaveCancelled, waits: true},
 	{name: "leave_deadline", unit: "ms", n: 100_000, run: leaveLate, waits: true},
+}
+
+// measure has a peer do the work.
+func (w work) measure(p peer) result {
+	if !w.waits {
+		return w.run(p, w.n)
+	}
+	self, err := os.Executable()
+	must(err)
+	out, err := exec.Command(self, "-work", w.name, "-once", p.name).Output() //nolint:gosec // itself
+	must(err)
+	var r result
+	_, err = fmt.Sscan(string(out), &r.value, &r.wait, &r.yield)
+	must(err)
+	return r
+}
+
+// printOnce does a work of which measure is told by another process.
+func (w work) printOnce(peer string) {
+	for _, p := range append(slices.Clone(peers), ours) {
+		if p.name == peer {
+			r := w.run(p, w.n)
+			fmt.Println(r.value, r.wait, r.yield)
+		}
+	}
 }
 
 // cycles borrows and returns n times, from several goroutines. A use that lets
