@@ -160,6 +160,10 @@ func (r *Reservoir[C]) snapshotAt(now int64) *snapshot {
 		return s
 	default:
 		r.mu.Lock()
+		if s = r.leavers.latestSnapshot.Load(); s.isSince(now - maxSnapshotAge) { // of another who has waited for the lock
+			r.mu.Unlock()
+			return s
+		}
 	}
 	s = &snapshot{takenAt: now}
 	r.fillState(&s.ExhaustedError)

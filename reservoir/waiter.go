@@ -242,7 +242,7 @@ func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error)
 
 // contextError returns why ctx has ended, with its cause, once its Done is closed.
 func contextError(ctx context.Context) error {
-	if err := ctxerr.Late(ctx); err != nil {
+	if err := ctxerr.Of(ctx); err != nil {
 		return err
 	}
 	return context.Canceled // a ctx of the caller's own make that does not say

@@ -96,6 +96,7 @@
 //	making.go, drain.go, poolversion.go, sqlversion.go  how a pool is made, and ends; which kinds there are
 //	package internal/fairshare  the bound: who gets a slot, who gives one up
 //	health.go, health_probe.go, witness.go  whether a server works
+//	probe_user.go                           as whom that is asked
 //	stats.go, stats_sum.go, traffic.go, arrow.go   what all of it is and has done
 //	trace.go                    what tracers are told of database/sql
 //	print.go                    what %v shows of it

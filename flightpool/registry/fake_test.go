@@ -26,7 +26,8 @@ type fake struct {
 	slow     time.Duration // how long a close takes
 	lasts    time.Duration // how long a connection says that it does; 0: it says nothing
 	reclaims []*func(n int) int
-	down     bool          // refuses connections and breaks the open ones
+	down     bool // refuses connections and breaks the open ones
+	noCreds  bool
 	stuck    bool          // accepts nothing and refuses nothing
 	wild     bool          // its driver panics
 	ping     time.Duration // how long one takes
@@ -88,6 +89,8 @@ func (c sqlConnector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	case f.down:
 		return nil, errDown
+	case c.user == "remote a" && f.noCreds:
+		return nil, notAskedErr{}
 	case c.user == "locked out":
 		return nil, errors.New("password authentication failed")
 	}

@@ -1,14 +1,10 @@
 package registry
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
@@ -222,6 +218,7 @@ func (s *server) probeUntilConclusive(ctx context.Context) error {
 		switch {
 		case !down: // the hooks have told
 		case showsNothing(err), errors.Is(err, ErrClosed), errors.Is(err, ErrUnhealthy):
+			u.vainProbes.Add(1)
 			s.health.recordInconclusiveProbe()
 		case err != nil && isServerFault(err):
 			s.health.recordProbe(err)
@@ -244,50 +241,6 @@ func (s *server) checkOneAs(ctx context.Context, u *userPool, g *currentVersion)
 // failed like a waiting caller: it has shown nothing.
 func probeInconclusive(err error, u *userPool, g *currentVersion) bool {
 	return closedBeforeSend(err) && (u.removed.Load() || u.version.Load() != g) || errors.Is(err, ErrUnhealthy)
-}
-
-// pickProbeUser finds the user to probe as: one who can get a connection, since who has all
-// on loan would keep the server unhealthy for as long as that lasts; else the first mapped
-// one by name that has no pool yet; else whoever it is.
-func (s *server) pickProbeUser(ctx context.Context) (*userPool, error) {
-	users := *s.users.Load()
-	if u := busiestUser(users, (*userPool).canGetConn); u != nil {
-		return u, nil
-	}
-	full := busiestUser(users, func(*userPool) bool { return true })
-	if full != nil && !s.allocator.FitsNewcomer() {
-		return full, nil
-	}
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(s.def.Load().Users)), func(name string) bool { return users[name] != nil })
-	if len(names) > 1 && names[0] == Public {
-		names = names[1:]
-	}
-	if len(names) > 0 {
-		if u, err := s.getOrCreatePool(ctx, names[0]); err == nil || full == nil {
-			return u, err
-		}
-	}
-	if full == nil {
-		return nil, fmt.Errorf("%w on server %q", ErrNoMapping, s.name)
-	}
-	return full, nil
-}
-
-// busiestUser finds, of some users, the one whose calls got the most connections, so that a
-// user with a wrong password is not tried while there is another; else the one with the most
-// calls; else the first by name.
-func busiestUser(users map[string]*userPool, some func(*userPool) bool) (best *userPool) {
-	var got, calls uint64
-	for _, u := range users {
-		if !some(u) {
-			continue
-		}
-		g, c := u.counters(u.stats()).acquires, u.callCount()
-		if best == nil || cmp.Or(cmp.Compare(g, got), cmp.Compare(c, calls), strings.Compare(best.name, u.name)) > 0 {
-			best, got, calls = u, g, c
-		}
-	}
-	return best
 }
 
 // failWaiters fails all callers that wait for a connection. Those who come to wait

@@ -4,7 +4,6 @@ package ctxerr
 import (
 	"context"
 	"errors"
-	"reflect"
 	"time"
 )
 
@@ -26,47 +25,10 @@ func Of(ctx context.Context) error {
 	return &endedError{err, cause}
 }
 
-// Late is Of, and leaves the cause to whoever looks into the error: to ask for it takes a lock that the one who ends the
-// context holds until all who wait on it are woken, so that each of them would wait once more. The context of somebody
-// else's make is asked at once: it may be used for something else when the call that was given it has returned.
-func Late(ctx context.Context) error {
-	if t := reflect.TypeOf(ctx); t != cancelType && t != deadlineType {
-		return Of(ctx)
-	}
-	if err := ctx.Err(); err != nil {
-		return &lateError{err, ctx}
-	}
-	return nil
-}
-
-// What package context makes of a context that it cancels itself. What such a context tells when it has ended stays the
-// same, and no method of another's is called for it.
-var cancelType, deadlineType = ownTypes()
-
-func ownTypes() (cancel, deadline reflect.Type) {
-	cancelCtx, stop := context.WithCancel(context.Background())
-	stop()
-	deadlineCtx, stop := context.WithDeadline(context.Background(), time.Now().Add(time.Hour))
-	stop()
-	return reflect.TypeOf(cancelCtx), reflect.TypeOf(deadlineCtx)
-}
-
-// A lateError is how ctx has ended: err, and the cause if there is another.
-type lateError struct {
-	err error
-	ctx context.Context //nolint:containedctx // it has ended
-}
-
-func (e *lateError) Error() string { return Of(e.ctx).Error() }
-func (e *lateError) Unwrap() error { return Of(e.ctx) }
-
-// IsTimeout reports whether err, which Of or Late has returned, is that of a deadline. A cause that is one, such as what
-// another call has failed with, does not count.
+// IsTimeout reports whether err, which Of has returned, is that of a deadline. A cause that is one, such as what another
+// call has failed with, does not count.
 func IsTimeout(err error) bool {
-	switch e := err.(type) { //nolint:errorlint // as Of and Late have made it
-	case *endedError:
-		err = e.err
-	case *lateError:
+	if e, ok := err.(*endedError); ok { //nolint:errorlint // as Of has made it
 		err = e.err
 	}
 	return errors.Is(err, context.DeadlineExceeded)

@@ -144,6 +144,8 @@ func ofCluster(err error) error {
 	switch {
 	case !errors.As(err, &open):
 		return err
+	case open.Denied() && empty != nil && empty.Opening > 0: // an earlier open: the one under way shows more, or nothing
+		return &notAskedError{err}
 	case open.Denied():
 		return &deniedError{err}
 	case open.NotAsked():

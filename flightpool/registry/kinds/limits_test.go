@@ -313,3 +313,41 @@ func TestAUserOfConnectionsWhoIsDeniedMoreSaysNothingOfTheCluster(t *testing.T) 
 		})
 	}
 }
+
+// What a cluster said of a user before does not show that it answers now, while an open is under way.
+func TestAnEarlierDenialDoesNotShowThatTheClusterAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hole atomic.Bool
+		denied := &pgconn.PgError{Severity: "FATAL", Code: "08006", Message: "unable to accept connection, access denied"}
+		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{kinds.DSQL(dsql.Config{
+			Logger:      slog.New(slog.DiscardHandler),
+			Credentials: credentials.NewStaticCredentialsProvider("AKIDTEST", "secret", ""),
+			Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				if hole.Load() { // the network swallows all
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return nil, denied
+			},
+		})}})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, r.Close(context.WithoutCancel(t.Context()))) }()
+		require.NoError(t, r.ApplyDDL(t.Context(), `
+			CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host 'abc.dsql.us-east-1.on.aws', max_connections '8', min_connections '0', warmup_connections '0', connect_timeout '2000');
+			CREATE USER MAPPING FOR PUBLIC SERVER d`))
+		for range 8 { // as whom the server is probed
+			_, err := r.Acquire(t.Context(), "d", "bob")
+			require.Error(t, err)
+		}
+		time.Sleep(time.Minute)
+		hole.Store(true)
+		for r.Healthy("d") {
+			_, err := r.Acquire(t.Context(), "d", "alice")
+			require.Error(t, err)
+		}
+		for range 60 {
+			time.Sleep(time.Second)
+			require.False(t, r.Healthy("d"))
+		}
+	})
+}
