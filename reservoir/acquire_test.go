@@ -365,3 +365,21 @@ func TestACancelledWaitHasNotTimedOutWhateverItsCause(t *testing.T) {
 		shut(t, r)
 	})
 }
+
+// Or that its pool is closed.
+func TestACancelledWaitSaysThatItWasOneWhateverItsCause(t *testing.T) {
+	for _, cause := range []error{reservoir.ErrClosed, &reservoir.OpenError{Err: errors.New("refused")}} {
+		bubble(t, func(t *testing.T, f *fake) {
+			r := f.pool(t, func(c *config) { c.MaxSize = 1 })
+			held := acquire(t, r)
+			ctx, end := context.WithCancelCause(t.Context())
+			end(fmt.Errorf("another pool: %w", cause))
+			_, err := r.Acquire(ctx)
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, cause)
+			require.ErrorContains(t, err, "reservoir: acquire: context canceled: another pool: ")
+			release(t, held)
+			shut(t, r)
+		})
+	}
+}

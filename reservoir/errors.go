@@ -75,7 +75,7 @@ func waitError(err error, how waitOutcome, state *ExhaustedError, waited time.Du
 	switch {
 	case how == timedOut, err == errFailFast: //nolint:errorlint // of this reservoir: an open may have failed with another's
 		return newExhaustedError(err, state, waited)
-	case errors.As(err, &open), errors.Is(err, ErrClosed):
+	case how != canceled && (errors.As(err, &open) || errors.Is(err, ErrClosed)): // the caller's context may have ended by another's
 		return err
 	default:
 		return &waitEndedError{waited, err}

@@ -385,14 +385,18 @@ func TestThoseWhoAreLateAreToldTheStateOfLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		age   time.Duration // of the snapshot there is; 0: none
 		taken bool          // the lock is, until the caller waits for it
+		late  time.Duration // likewise, of the one that another makes while the caller waits for the lock
 		told  int
 	}{
-		"none":                    {0, false, present},
-		"none, taken":             {0, true, present},
-		"of this moment":          {time.Millisecond, false, old},
-		"older":                   {time.Millisecond + 1, false, present},
-		"as old as may be, taken": {100 * time.Millisecond, true, old},
-		"too old, taken":          {100*time.Millisecond + 1, true, present},
+		"none":                     {0, false, 0, present},
+		"none, taken":              {0, true, 0, present},
+		"of this moment":           {time.Millisecond, false, 0, old},
+		"older":                    {time.Millisecond + 1, false, 0, present},
+		"as old as may be, taken":  {100 * time.Millisecond, true, 0, old},
+		"too old, taken":           {100*time.Millisecond + 1, true, 0, present},
+		"made while it waits":      {0, true, 100 * time.Millisecond, old},
+		"made anew while it waits": {time.Second, true, time.Nanosecond, old},
+		"made late, too old":       {time.Second, true, 100*time.Millisecond + 1, present},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := New(Config[int]{Open: func(context.Context) (int, error) { return 1, nil }, Close: func(int) error { return nil }, MaxSize: 1})
@@ -403,13 +407,19 @@ func TestThoseWhoAreLateAreToldTheStateOfLate(t *testing.T) {
 			}
 			if c.taken {
 				r.mu.Mutex.Lock()
-				r.mu.beforeLock = func() { r.mu.Mutex.Unlock() }
+				r.mu.beforeLock = func() {
+					if c.late > 0 {
+						r.leavers.latestSnapshot.Store(&snapshot{ExhaustedError{MaxSize: old}, now - int64(c.late)})
+					}
+					r.mu.Mutex.Unlock()
+					r.mu.beforeLock = nil
+				}
 			}
 			require.Equal(t, c.told, r.snapshotAt(now).MaxSize)
-			if c.taken && c.told == old {
+			if c.taken && r.mu.beforeLock != nil { // nobody has waited for it
 				r.mu.Mutex.Unlock()
+				r.mu.beforeLock = nil
 			}
-			r.mu.beforeLock = nil
 			if c.told == present {
 				require.Equal(t, now, r.leavers.latestSnapshot.Load().takenAt, "the next one has it")
 			}

@@ -184,7 +184,7 @@ func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 	if first == nil || backend.FaultIn(first) != backend.FaultStatement {
 		return first
 	}
-	err := s.sendRollback(ctx, tx)
+	err := asSent(s.sendRollback(ctx, tx)) // as the first was
 	if err == nil || backend.FaultIn(err) != backend.FaultStatement {
 		return err
 	}

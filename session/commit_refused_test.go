@@ -155,6 +155,22 @@ func TestARollbackThatWasNotSentMayBeMadeAgain(t *testing.T) {
 	})
 }
 
+// Of one that was sent once, and refused, the server may have ended the transaction.
+func TestARollbackOfWhichOnlyTheSecondWasNotSentWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.PermissionDenied, "RBAC: access denied")}
+		unsent := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultLimit, Unsent: true, Err: status.Error(codes.ResourceExhausted, "too many streams")}
+		r := changedInTx(t, &fakeConn{failOnce: map[string][]error{"Rollback": {refused, unsent}}})
+		err := r.handle.Rollback(t.Context())
+		var e *backend.Error
+		require.ErrorAs(t, err, &e)
+		require.False(t, e.Unsent)
+		require.False(t, backend.SafeToRetry(err), "%v", err)
+		_ = r.handle.Close()
+		require.ErrorContains(t, r.discarded(), "rollback failed")
+	})
+}
+
 // What the server has said of having left the transaction stays in the error where the next rollback fails: once.
 func TestARollbackThatFailsTellsWhatTheFirstAnswerWas(t *testing.T) {
 	said := leftError()

@@ -26,8 +26,8 @@ type fake struct {
 	slow     time.Duration // how long a close takes
 	lasts    time.Duration // how long a connection says that it does; 0: it says nothing
 	reclaims []*func(n int) int
-	down     bool // refuses connections and breaks the open ones
-	noCreds  bool
+	down     bool          // refuses connections and breaks the open ones
+	noCreds  bool          // user a has no credentials to ask the server with
 	stuck    bool          // accepts nothing and refuses nothing
 	wild     bool          // its driver panics
 	ping     time.Duration // how long one takes

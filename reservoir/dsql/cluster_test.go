@@ -148,6 +148,24 @@ func TestTheFirstCloseIsTheFirstWhateverEndsItsContext(t *testing.T) {
 	held.Release()
 }
 
+// Likewise for those who wait.
+func TestAWaitIsEndedByItsContextWhateverTheCauseIsOf(t *testing.T) {
+	g := startGate(t, nil)
+	c := newCluster(t, g, func(c *dsql.Config) { c.MaxSize = 1 })
+	pool, err := c.NewPool(dsql.View{})
+	require.NoError(t, err)
+	held, err := pool.Acquire(within(t, 20*time.Second))
+	require.NoError(t, err)
+	defer held.Release()
+	ctx, end := context.WithCancelCause(t.Context())
+	end(fmt.Errorf("another cluster: %w", dsql.ErrClosed))
+	_, err = pool.Acquire(&lateEnd{Context: ctx})
+	require.ErrorIs(t, err, context.Canceled)
+	var empty *dsql.EmptyError
+	require.ErrorAs(t, err, &empty)
+	require.Equal(t, 1, empty.InUse)
+}
+
 func TestAStatementThatMayHaveBeenSentRunsOnce(t *testing.T) {
 	g := startGate(t, nil)
 	c := newCluster(t, g, nil)

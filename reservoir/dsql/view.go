@@ -202,7 +202,7 @@ func (v *view) waitError(caller, ctx context.Context, err error, waited time.Dur
 	var open *OpenError
 	ended, cause := ctxerr.Of(caller), context.Cause(ctx)
 	switch {
-	case errors.Is(err, ErrClosed):
+	case errors.Is(err, ErrClosed) && !errors.Is(ended, ErrClosed): // else it may be another's, by which the context has ended
 		return err
 	case ended != nil:
 		return v.cluster.emptyError(waited, ended)

@@ -133,42 +133,63 @@ func (c clusterConnector) Connect(ctx context.Context) (driver.Conn, error) {
 func ofCluster(err error) error {
 	var empty *dsql.EmptyError
 	if errors.As(err, &empty) {
-		if empty.Signing > 0 {
-			return &notAskedError{err}
-		}
 		if limited := ofLimits(err, empty); limited != nil {
 			return limited
+		}
+		if empty.Signing > 0 {
+			return &notAskedError{err}
 		}
 	}
 	var open *dsql.OpenError // of an EmptyError the last one
 	switch {
 	case !errors.As(err, &open):
 		return err
-	case open.Denied() && empty != nil && empty.Opening > 0: // an earlier open: the one under way shows more, or nothing
-		return &notAskedError{err}
-	case open.Denied():
-		return &deniedError{err}
 	case open.NotAsked():
 		return &notAskedError{err}
+	case !open.Denied() && sqlconn.Unreachable(open):
+		return err
+	case empty != nil && empty.Opening > 0: // the answer was to an earlier open: the one under way shows more, or nothing
+		return &notAskedError{err}
+	case empty != nil || open.Denied():
+		answered := &answeredError{err, empty, open}
+		if sqlconn.Unreachable(open) {
+			return &deniedError{answered}
+		}
+		return answered
 	}
 	return err
 }
 
-// deniedError is the refusal of one user, for which the cluster's SQLSTATE, 08006, would say that it cannot be reached.
-type deniedError struct{ err error }
-
-func (e *deniedError) Error() string { return e.err.Error() }
-
-// SQLState is that of a refused authorization.
-func (e *deniedError) SQLState() string { return "28000" }
-
-// Is finds what the chain has, but for a time that was over: that of one who has waited behind the refusal.
-func (e *deniedError) Is(target error) bool {
-	return target != context.DeadlineExceeded && errors.Is(e.err, target)
+// answeredError is of a caller whose last open the cluster has answered. That the caller's time was over, by waiting
+// behind it, is not in the chain: it would say that nobody has answered.
+type answeredError struct {
+	err   error
+	empty *dsql.EmptyError // or nil
+	open  *dsql.OpenError
 }
 
-// As finds what the chain has.
-func (e *deniedError) As(target any) bool { return errors.As(e.err, target) }
+func (e *answeredError) Error() string { return e.err.Error() }
+func (e *answeredError) Unwrap() error { return e.open }
+
+// Is finds dsql.ErrReservoirEmpty.
+func (e *answeredError) Is(target error) bool {
+	return e.empty != nil && target == dsql.ErrReservoirEmpty
+}
+
+// As finds the *dsql.EmptyError.
+func (e *answeredError) As(target any) bool {
+	to, ok := target.(**dsql.EmptyError)
+	if ok = ok && e.empty != nil; ok {
+		*to = e.empty
+	}
+	return ok
+}
+
+// deniedError is the refusal of one user, for which the cluster's SQLSTATE, 08006, would say that it cannot be reached.
+type deniedError struct{ *answeredError }
+
+// SQLState is that of a refused authorization.
+func (*deniedError) SQLState() string { return "28000" }
 
 // notAskedError is of an open that had no credentials.
 type notAskedError struct{ err error }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -265,11 +266,33 @@ func (l *leavingCredentials) Retrieve(context.Context) (aws.Credentials, error) 
 	return aws.Credentials{AccessKeyID: l.key.AccessKeyID, SecretAccessKey: l.key.SecretAccessKey, CanExpire: true, Expires: time.Now().Add(4 * time.Second)}, nil
 }
 
+// preparation is what AfterConnect does: nothing until it is stored.
+type preparation struct {
+	atomic.Pointer[func(context.Context, *pgx.Conn) error]
+}
+
+func (p *preparation) run(ctx context.Context, c *pgx.Conn) error {
+	if do := p.Load(); do != nil {
+		return (*do)(ctx, c)
+	}
+	return nil
+}
+
 // Who has a connection is not told of an open that fails, but waits for another. That is no fault of the cluster, either.
 func TestAUserOfConnectionsWhoIsDeniedMoreSaysNothingOfTheCluster(t *testing.T) {
-	for name, deny := range map[string]func(*dsqlgate.Gate, *leavingCredentials){
-		"access denied":  func(g *dsqlgate.Gate, l *leavingCredentials) { g.Revoke(l.key.AccessKeyID) },
-		"no credentials": func(_ *dsqlgate.Gate, l *leavingCredentials) { l.gone.Store(true) },
+	prepare := func(p *preparation, how func(context.Context, *pgx.Conn) error) { p.Store(&how) }
+	for name, deny := range map[string]func(*dsqlgate.Gate, *leavingCredentials, *preparation){
+		"access denied":  func(g *dsqlgate.Gate, l *leavingCredentials, _ *preparation) { g.Revoke(l.key.AccessKeyID) },
+		"no credentials": func(_ *dsqlgate.Gate, l *leavingCredentials, _ *preparation) { l.gone.Store(true) },
+		"a table that is not there": func(_ *dsqlgate.Gate, _ *leavingCredentials, p *preparation) {
+			prepare(p, func(ctx context.Context, c *pgx.Conn) error {
+				_, err := c.Exec(ctx, "SELECT * FROM no_such_table")
+				return err
+			})
+		},
+		"no tenant": func(_ *dsqlgate.Gate, _ *leavingCredentials, p *preparation) {
+			prepare(p, func(context.Context, *pgx.Conn) error { return errors.New("no such tenant") })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := postgres(t)
@@ -277,9 +300,9 @@ func TestAUserOfConnectionsWhoIsDeniedMoreSaysNothingOfTheCluster(t *testing.T) 
 			gate, err := dsqlgate.Start(t.Context(), dsqlgate.Options{Upstream: server.DSN(), Credentials: []dsqlgate.Credential{key}})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, gate.Close()) })
-			from := &leavingCredentials{key: key}
+			from, prepared := &leavingCredentials{key: key}, new(preparation)
 			r := newRegistry(t, kinds.DSQL(dsql.Config{
-				TLS: gate.ClientTLS(), Dial: gate.Dial, Logger: slog.New(slog.DiscardHandler), Credentials: from,
+				TLS: gate.ClientTLS(), Dial: gate.Dial, Logger: slog.New(slog.DiscardHandler), Credentials: from, AfterConnect: prepared.run,
 			}))
 			require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
 				CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host '%s', max_connections '8', min_connections '0', warmup_connections '0',
@@ -288,7 +311,7 @@ func TestAUserOfConnectionsWhoIsDeniedMoreSaysNothingOfTheCluster(t *testing.T) 
 			c, err := r.Acquire(t.Context(), "d", "bob")
 			require.NoError(t, err)
 			defer func() { _ = c.Release() }()
-			deny(gate, from)
+			deny(gate, from, prepared)
 			var callers sync.WaitGroup
 			faults := make([]error, 4)
 			for i := range faults {
@@ -306,6 +329,9 @@ func TestAUserOfConnectionsWhoIsDeniedMoreSaysNothingOfTheCluster(t *testing.T) 
 			for _, err := range faults {
 				require.Error(t, err)
 				require.NotErrorIs(t, err, registry.ErrUnhealthy)
+				require.ErrorAs(t, err, new(*dsql.OpenError))
+				require.ErrorIs(t, err, dsql.ErrReservoirEmpty)
+				require.ErrorAs(t, err, new(*dsql.EmptyError))
 			}
 			require.True(t, r.Healthy("d"))
 			var n int
