@@ -2,7 +2,6 @@ package reservoir
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -20,7 +19,7 @@ import (
 // wait for Admit then, one. The caller must end the loan with Release or Discard.
 func (r *Reservoir[C]) Acquire(ctx context.Context) (Loan[C], error) {
 	if ctx.Err() != nil {
-		return Loan[C]{}, r.endedOnArrival(contextError(ctx))
+		return Loan[C]{}, r.endedOnArrival(contextEnd(ctx))
 	}
 	r.mu.Lock()
 	loan, ok := r.tryFastPath()
@@ -57,7 +56,7 @@ func (r *Reservoir[C]) lendOrEnqueue(w *waiter[C]) (loan Loan[C], waits bool, er
 		r.reconcile(&fx)
 		r.unlock(&fx)
 		r.recycle(w)
-		if shed := r.cfg.Hooks.Rejected; shed != nil && !errors.Is(refused, ErrClosed) {
+		if shed := r.cfg.Hooks.Rejected; shed != nil && refused != ErrClosed { //nolint:errorlint // the last open may have failed with another's
 			r.callHookInline(shed)
 		}
 		return Loan[C]{}, false, refused
@@ -118,8 +117,7 @@ func (r *Reservoir[C]) rejectionError() error {
 }
 
 // endedOnArrival is the error of a caller whose ctx had ended before it came.
-func (r *Reservoir[C]) endedOnArrival(err error) error {
-	how := waitOutcomeOf(err)
+func (r *Reservoir[C]) endedOnArrival(err error, how waitOutcome) error {
 	r.mu.Lock()
 	closed, state := r.mu.closed, r.exhausted()
 	if !closed {

@@ -353,14 +353,45 @@ func TestACancelledWaitHasNotTimedOutWhateverItsCause(t *testing.T) {
 		held := acquire(t, r)
 		ctx, end := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { end(fmt.Errorf("another call: %w", context.DeadlineExceeded)) })
+		var err error
 		for range 2 { // while it waits, and when it comes
-			_, err := r.Acquire(ctx)
+			_, err = r.Acquire(ctx)
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorIs(t, err, context.DeadlineExceeded, "of the cause")
 			require.NotErrorIs(t, err, reservoir.ErrExhausted)
 		}
-		require.EqualValues(t, 2, r.Stats().Canceled)
+		further, end := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { end(err) }) // which is both
+		for range 2 {
+			_, both := r.Acquire(further)
+			require.ErrorIs(t, both, err)
+			require.NotErrorIs(t, both, reservoir.ErrExhausted)
+		}
+		require.EqualValues(t, 4, r.Stats().Canceled)
 		require.Zero(t, r.Stats().Timeouts)
+		release(t, held)
+		shut(t, r)
+	})
+}
+
+// The hook is told of each that is counted, also where the last open has failed with another pool's end.
+func TestTheRejectedAreToldWhateverTheLastOpenHasFailedWith(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		told := uint64(0)
+		r := f.pool(t, func(c *config) {
+			c.MaxSize, c.OnExhausted = 2, reservoir.FailFast
+			c.Hooks.Rejected = func() { told++ }
+		})
+		held := acquire(t, r)
+		f.set(func() { f.refuse = fmt.Errorf("the tunnel's pool: %w", reservoir.ErrClosed) })
+		_, err := r.Acquire(t.Context()) // which waits for an open
+		require.ErrorIs(t, err, reservoir.ErrClosed)
+		before := r.Stats().Rejected
+		_, err = r.Acquire(t.Context())
+		require.ErrorIs(t, err, reservoir.ErrExhausted)
+		require.ErrorIs(t, r.Stats().LastOpenError, reservoir.ErrClosed)
+		require.EqualValues(t, 1, told)
+		require.Equal(t, before+1, r.Stats().Rejected)
 		release(t, held)
 		shut(t, r)
 	})

@@ -178,10 +178,12 @@ func TestTheEndOfEveryWaitIsTold(t *testing.T) {
 		for _, served := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, served %v", name, served), func(t *testing.T) {
 				bubble(t, func(t *testing.T, f *fake) {
-					var waiting, ended atomic.Int64
+					var waiting, ended, acquired, released atomic.Int64
 					r := f.pool(t, func(c *config) {
 						c.MaxSize = 1
 						c.Hooks.WaitStart = func() { waiting.Add(1) }
+						c.Hooks.Acquired = func(time.Duration) { acquired.Add(1) }
+						c.Hooks.Released = func(time.Duration) { released.Add(1) }
 						c.Hooks.WaitEnd = func(_ time.Duration, err error) {
 							waiting.Add(-1)
 							if err != nil {
@@ -210,7 +212,10 @@ func TestTheEndOfEveryWaitIsTold(t *testing.T) {
 					if !served {
 						release(t, held)
 					}
-					require.Zero(t, r.Stats().InUse)
+					s := r.Stats()
+					require.Zero(t, s.InUse)
+					require.EqualValues(t, 1, s.Timeouts+s.Canceled+s.Failed+s.Rejected, "each is counted")
+					require.Equal(t, acquired.Load(), released.Load(), "a loan whose end is told has been told")
 					shut(t, r)
 				})
 			})

@@ -192,21 +192,23 @@ func (r *Reservoir[C]) checkHere(ctx context.Context, c C) (err error) {
 func (r *Reservoir[C]) CheckOne(ctx context.Context) error {
 	done := ctx.Done()
 	loan, err := r.Acquire(ctx)
+	for ; err == nil; loan, err = r.Acquire(ctx) {
+		if r.cfg.Check == nil && !r.resets {
+			_ = loan.Release() // only a forced Close can have been faster
+			return nil
+		}
+		r.mu.Lock()
+		out := r.isOut(loan) // else Close or Recall was faster
+		if out {
+			r.mu.tasks++
+		}
+		r.mu.Unlock()
+		if out {
+			break
+		}
+	}
 	if err != nil {
 		return err
-	}
-	if r.cfg.Check == nil && !r.resets {
-		_ = loan.Release() // only a forced Close can have been faster
-		return nil
-	}
-	r.mu.Lock()
-	taken := !r.isOut(loan) // by Close
-	if !taken {
-		r.mu.tasks++
-	}
-	r.mu.Unlock()
-	if taken {
-		return ErrClosed
 	}
 	checked := make(chan error, 1)
 	go r.checkLoan(loan, checked)

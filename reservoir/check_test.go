@@ -278,3 +278,23 @@ func TestBesideWhatIsCheckedNothingYoungerIsClosedForItsAge(t *testing.T) {
 		})
 	}
 }
+
+// A connection that Recall takes before its check is no word on the reservoir: another is checked.
+func TestCheckOneChecksAnotherForOneThatWasRecalled(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		var r *pool
+		recalls := 0
+		r = f.pool(t, func(c *config) {
+			c.Check, c.CheckInterval = f.check, -1
+			c.Hooks.Acquired = func(time.Duration) {
+				if recalls++; recalls == 1 {
+					r.Recall()(errRefused)
+				}
+			}
+		})
+		require.NoError(t, r.CheckOne(t.Context()))
+		require.Equal(t, 2, recalls)
+		shut(t, r)
+		require.ErrorIs(t, r.CheckOne(t.Context()), reservoir.ErrClosed)
+	})
+}

@@ -16,24 +16,27 @@ func (r *Reservoir[C]) close(e *entry[C]) {
 	if closing := r.cfg.Hooks.Closing; closing != nil {
 		r.callHook(func() { closing(e.reason, e.cause) })
 	}
-	if r.cfg.CloseTimeout > 0 {
-		watchdog := time.AfterFunc(r.cfg.CloseTimeout, func() { r.closeStalled(e) })
-		defer watchdog.Stop()
-	}
+	defer r.watchClose(e)()
 	err := callback.Isolate(who, func() error { return r.cfg.Close(e.value) })
 	err = errors.Join(err, releasePermission(e.release))
 	var fx effects[C]
 	r.mu.Lock()
 	r.mu.stats.Closed[e.reason]++
-	if e.stalled {
-		r.mu.stalled--
-	}
 	r.remove(e)
 	r.reconcile(&fx)
 	r.unlock(&fx)
 	if closed := r.cfg.Hooks.Closed; closed != nil {
 		r.callHook(func() { closed(e.reason, err) })
 	}
+}
+
+// watchClose has it reported when the close of e takes too long, until stop is called.
+func (r *Reservoir[C]) watchClose(e *entry[C]) (stop func()) {
+	if r.cfg.CloseTimeout <= 0 {
+		return func() {}
+	}
+	watchdog := time.AfterFunc(r.cfg.CloseTimeout, func() { r.closeStalled(e) })
+	return func() { watchdog.Stop() }
 }
 
 // closeStalled reports a Close that takes too long.
@@ -54,16 +57,6 @@ func (r *Reservoir[C]) closeStalled(e *entry[C]) {
 	if stalled := r.cfg.Hooks.CloseStalled; stalled != nil {
 		r.callHook(func() { stalled(e.reason) })
 	}
-}
-
-// leftClosed ends the entry of an open that has failed, whose connection is closed now.
-func (r *Reservoir[C]) leftClosed(e *entry[C]) {
-	_ = releasePermission(e.release) // its error has no receiver: the open was reported
-	var fx effects[C]
-	r.mu.Lock()
-	r.remove(e)
-	r.reconcile(&fx)
-	r.unlock(&fx)
 }
 
 // releasePermission calls the release of Admit, if there is one.

@@ -132,7 +132,7 @@
 //	fail.go, waitready.go                how waits fail; waits for readiness
 //	demand.go                            which opens and replacements are missing
 //	entry.go, dispatch.go                connections and their state; what becomes of them
-//	open.go, check.go, close.go, evict.go      the calls of Config's functions; idle ones closed on request
+//	open.go, openfail.go, check.go, close.go, evict.go      the calls of Config's functions; idle ones closed on request
 //	giveup.go                                 connections given up for others, those in use too
 //	sweep.go, lifetime.go                what time brings; how long connections live
 //	verify.go, mutex.go, mutex_watched.go      what holds under the lock, checked with the tag invariants

@@ -93,6 +93,9 @@ func (r *Reservoir[C]) newEntry() *entry[C] {
 // remove forgets an entry: it does not count any more. The caller holds mu.
 func (r *Reservoir[C]) remove(e *entry[C]) {
 	r.move(e, gone)
+	if e.stalled {
+		r.mu.stalled--
+	}
 	last := len(r.mu.all) - 1
 	other := r.mu.all[last]
 	r.mu.all[e.index], other.index = other, e.index

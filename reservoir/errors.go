@@ -3,6 +3,7 @@ package reservoir
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
@@ -122,13 +123,6 @@ func (e *UnusableError) Error() string { return e.Err.Error() }
 // Unwrap gives Err.
 func (e *UnusableError) Unwrap() error { return e.Err }
 
-func unusableError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &UnusableError{err}
-}
-
 // Permanent marks an error of Open or Admit that will not go away by trying
 // again, such as a refused credential: it reaches those who wait at once, whatever
 // OpenRetry says. It is nil for a nil err.
@@ -157,12 +151,13 @@ func StillClosing(err error, closed <-chan struct{}) error {
 	if err == nil {
 		return nil
 	}
-	return &stillClosingError{err, closed}
+	return &stillClosingError{err: err, closed: closed}
 }
 
 type stillClosingError struct {
 	err    error
 	closed <-chan struct{}
+	taken  atomic.Bool // a reservoir counts it
 }
 
 func (e *stillClosingError) Error() string { return e.err.Error() }

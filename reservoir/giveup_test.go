@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/reservoir"
 )
 
 func TestConnectionsInUseAreGivenUpAsTheyComeBack(t *testing.T) {
@@ -391,6 +393,42 @@ func TestAnOpenThatIsSkippedCountsAsGivenUp(t *testing.T) {
 		release(t, (<-got).loan)
 		shut(t, r)
 	})
+}
+
+// What a failed open has made is given up once it is closed.
+func TestWhatAFailedOpenHasLeftCountsAsGivenUp(t *testing.T) {
+	for name, giveUp := range map[string]func(*pool, int) int{"GiveUp": (*pool).GiveUp, "GiveUpOpened": (*pool).GiveUpOpened} {
+		bubble(t, func(t *testing.T, f *fake) {
+			allow, closed, opens := make(chan struct{}, 1), make(chan struct{}), 0
+			r := f.pool(t, func(c *config) {
+				c.MaxSize, c.MinIdle = 2, -1
+				c.Admit = f.admitFrom(allow)
+				c.Open = func(ctx context.Context) (*conn, error) {
+					if opens++; opens == 2 {
+						return nil, reservoir.StillClosing(errRefused, closed)
+					}
+					return f.open(ctx)
+				}
+			})
+			allow <- struct{}{}
+			a := acquire(t, r)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			got := call(ctx, r)
+			synctest.Wait()
+			require.Equal(t, 1, giveUp(r, 1), name)
+			allow <- struct{}{}
+			synctest.Wait()
+			require.Equal(t, 1, r.Stats().Closing)
+			leave()
+			<-got
+			release(t, a)
+			synctest.Wait()
+			require.False(t, a.Value().closed.Load(), name)
+			close(closed)
+			shut(t, r)
+		})
+	}
 }
 
 // What an open gives back that fails, or is not wanted any more, is a permission of Admit.

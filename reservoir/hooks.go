@@ -45,7 +45,7 @@ type Hooks struct {
 	// Closing: Close is about to be called. cause is the error behind the
 	// reason, if there is one.
 	Closing func(reason Reason, cause error)
-	// CloseStalled: a Close takes longer than CloseTimeout. It still counts.
+	// CloseStalled: a Close takes longer than CloseTimeout, or what StillClosing waits for (Discarded). It still counts.
 	CloseStalled func(reason Reason)
 	// Closed: Close has returned err; the permission of Admit was given back.
 	Closed func(reason Reason, err error)

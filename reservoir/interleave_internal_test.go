@@ -385,7 +385,7 @@ func TestThoseWhoAreLateAreToldTheStateOfLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		age   time.Duration // of the snapshot there is; 0: none
 		taken bool          // the lock is, until the caller waits for it
-		late  time.Duration // likewise, of the one that another makes while the caller waits for the lock
+		late  time.Duration // likewise, of the one that another makes while the caller waits for that one
 		told  int
 	}{
 		"none":                     {0, false, 0, present},
@@ -407,12 +407,11 @@ func TestThoseWhoAreLateAreToldTheStateOfLate(t *testing.T) {
 			}
 			if c.taken {
 				r.mu.Mutex.Lock()
-				r.mu.beforeLock = func() {
+				r.mu.beforeLock = func() { r.mu.Mutex.Unlock(); r.mu.beforeLock = nil }
+				r.leavers.looking.beforeLock = func() {
 					if c.late > 0 {
 						r.leavers.latestSnapshot.Store(&snapshot{ExhaustedError{MaxSize: old}, now - int64(c.late)})
 					}
-					r.mu.Mutex.Unlock()
-					r.mu.beforeLock = nil
 				}
 			}
 			require.Equal(t, c.told, r.snapshotAt(now).MaxSize)
@@ -426,4 +425,30 @@ func TestThoseWhoAreLateAreToldTheStateOfLate(t *testing.T) {
 			require.NoError(t, r.Close(t.Context()))
 		})
 	}
+}
+
+// However many are late while another has the lock, one of them waits for it, and those who need it are behind that one alone.
+func TestOneOfThoseWhoAreLateWaitsForTheLock(t *testing.T) {
+	const late = 50
+	r, err := New(Config[int]{Open: func(context.Context) (int, error) { return 1, nil }, Close: func(int) error { return nil }})
+	require.NoError(t, err)
+	came := make(chan struct{}, 2*late)
+	var forLock atomic.Int64
+	r.leavers.looking.beforeLock = func() { came <- struct{}{} }
+	r.mu.Mutex.Lock()
+	r.mu.beforeLock = func() { forLock.Add(1); came <- struct{}{} }
+	var callers sync.WaitGroup
+	now := r.clock.exact()
+	for range late {
+		callers.Go(func() { r.snapshotAt(now) })
+	}
+	for range late {
+		<-came
+	}
+	require.LessOrEqual(t, forLock.Load(), int64(1))
+	r.mu.Mutex.Unlock()
+	callers.Wait()
+	require.EqualValues(t, 1, forLock.Load())
+	r.mu.beforeLock = nil
+	require.NoError(t, r.Close(t.Context()))
 }

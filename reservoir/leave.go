@@ -16,8 +16,10 @@ type leavers[C any] struct {
 	// What the callers have counted themselves, without the lock.
 	timeouts, canceled atomic.Uint64
 
-	// latestSnapshot is shared by the callers who leave together.
+	// latestSnapshot is shared by the callers who leave together. One of them at a time waits for the lock to take it:
+	// whoever holds looking.
 	latestSnapshot atomic.Pointer[snapshot]
+	looking        mutex
 }
 
 // A snapshot is what the reservoir was like at a time, or shortly after.
@@ -72,6 +74,10 @@ func (r *Reservoir[C]) dropWaiter(w *waiter[C], woken bool) {
 			return
 		}
 		<-w.ready
+	}
+	if !w.endTold && (w.err == nil || w.err == errLeft) { //nolint:errorlint // as fail was given it
+		_ = r.passOnLoan(w.loan, canceled)
+		return
 	}
 	_ = w.loan.Release() // an error means that the loan is zero or was passed on; nothing is left to release
 }
@@ -159,11 +165,12 @@ func (r *Reservoir[C]) snapshotAt(now int64) *snapshot {
 	case s.isSince(now - maxSnapshotAge):
 		return s
 	default:
-		r.mu.Lock()
-		if s = r.leavers.latestSnapshot.Load(); s.isSince(now - maxSnapshotAge) { // of another who has waited for the lock
-			r.mu.Unlock()
+		r.leavers.looking.Lock()
+		defer r.leavers.looking.Unlock()
+		if s = r.leavers.latestSnapshot.Load(); s.isSince(now - maxSnapshotAge) { // of the one before
 			return s
 		}
+		r.mu.Lock()
 	}
 	s = &snapshot{takenAt: now}
 	r.fillState(&s.ExhaustedError)

@@ -3,10 +3,7 @@ package reservoir
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
-
-	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // open is the life of one open, on its own goroutine.
@@ -14,9 +11,10 @@ func (r *Reservoir[C]) open(e *entry[C]) {
 	defer r.taskDone()
 	began := r.clock.exact()
 	if admit := r.cfg.Admit; admit != nil {
-		err := callback.Isolate(who, func() (err error) { e.release, err = admit(r.ctx); return err })
-		if err != nil {
-			r.openFailed(e, err, began, errors.Is(err, ErrExhausted))
+		failed := failureOf(func() (err error) { e.release, err = admit(r.ctx); return err })
+		if failed != nil {
+			failed.inAdmit = true
+			r.openFailed(e, failed, began)
 			return
 		}
 	}
@@ -28,14 +26,14 @@ func (r *Reservoir[C]) open(e *entry[C]) {
 		r.callHook(opening)
 	}
 	openBegan := r.clock.exact()
-	if err := r.callOpen(e); err != nil {
-		r.openFailed(e, err, openBegan, false)
+	if failed := r.callOpen(e); failed != nil {
+		r.openFailed(e, failed, openBegan)
 		return
 	}
 	until := never
-	unusable := unusableError(callback.Isolate(who, func() (err error) { until, err = r.expiryAndWatch(e); return err }))
+	unusable, lasting := lookAt(func() (err error) { until, err = r.expiryAndWatch(e); return err })
 	took := time.Duration(r.clock.exact() - openBegan)
-	failed := r.opened(e, began, until, unusable)
+	failed := r.opened(e, began, until, unusable, lasting)
 	if hook := r.cfg.Hooks.Opened; hook != nil { // as Closed will be told
 		r.callHook(func() { hook(took) })
 	}
@@ -45,10 +43,10 @@ func (r *Reservoir[C]) open(e *entry[C]) {
 }
 
 // callOpen calls Open.
-func (r *Reservoir[C]) callOpen(e *entry[C]) error {
+func (r *Reservoir[C]) callOpen(e *entry[C]) *failure {
 	ctx, cancel := bounded(r.ctx, r.cfg.OpenTimeout)
 	defer cancel()
-	return callback.Isolate(who, func() (err error) { e.value, err = r.cfg.Open(ctx); return err })
+	return failureOf(func() (err error) { e.value, err = r.cfg.Open(ctx); return err })
 }
 
 // expiryAndWatch calls ExpiresAt and Watch for a new connection, and returns until when
@@ -142,9 +140,8 @@ func (r *Reservoir[C]) skipOpen(e *entry[C]) {
 }
 
 // opened takes a new connection in, which can be used until a time; unusable is
-// why it can't be used at all, which counts as a failed open, as opened says, unless Close has begun.
-func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) (failed bool) {
-	lasting := IsPermanent(unusable)
+// why it can't be used at all, and lasting that this is Permanent; it counts as a failed open, as opened says, unless Close has begun.
+func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error, lasting bool) (failed bool) {
 	var fx effects[C]
 	r.mu.Lock()
 	now := r.clock.read()
@@ -188,66 +185,6 @@ func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) (
 	r.reconcile(&fx)
 	r.unlock(&fx)
 	return failed
-}
-
-// openFailed ends an open that made nothing. One that failed because a budget is full
-// fails no waiter: there may be room before their deadlines. An open that Close
-// cancelled counts as skipped, not as failed. What is still being closed counts until that is over.
-func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bool) {
-	var left *stillClosingError
-	if !errors.As(cause, &left) {
-		_ = releasePermission(e.release) // the open's own error matters more
-	}
-	lasting := IsPermanent(cause)
-	var fx effects[C]
-	r.mu.Lock()
-	r.admitted(e)
-	now := r.clock.read()
-	closed := r.mu.closed
-	if closed {
-		r.mu.stats.OpensSkipped++
-	} else {
-		r.mu.stats.OpenFailures++
-		r.mu.lastOpenErr = cause
-	}
-	if !full {
-		// Of opens that overlap, the last to fail may not be the last to begin.
-		r.mu.failedUpTo = max(r.mu.failedUpTo, e.lastWaiterAtOpen)
-	}
-	if now >= r.mu.retryAt { // opens that fail together are one failure
-		r.backOff(r.mu.failures, now)
-	}
-	if e.release != nil || r.cfg.Admit == nil {
-		r.mu.serverFails = true
-		r.countPermission()
-	}
-	if left == nil {
-		r.remove(e)
-	} else {
-		r.move(e, closing)
-	}
-	if r.live() == 0 && !full && !closed { // else Close tells them
-		r.failWaitersUpTo(r.mu.failedUpTo, cause, lasting, &fx)
-	}
-	r.reconcile(&fx)
-	r.unlock(&fx)
-	if hook := r.cfg.Hooks.OpenSkipped; hook != nil && closed {
-		r.callHook(hook)
-	}
-	if hook := r.cfg.Hooks.OpenFailed; hook != nil && !closed {
-		r.callHook(func() { hook(cause, time.Duration(r.clock.exact()-began)) })
-	}
-	if left != nil {
-		<-left.closed
-		r.leftClosed(e)
-	}
-}
-
-// backOff makes the next open wait, after so many that failed before this
-// one. The caller holds mu.
-func (r *Reservoir[C]) backOff(before int, now int64) {
-	r.mu.failures = before + 1
-	r.mu.retryAt = now + int64(retryPause(r.mu.failures, rand.Float64()))
 }
 
 // earlyLossWindow is the age up to which a connection that ends by itself counts

@@ -45,7 +45,7 @@ func arrive(r *Reservoir[int]) *entry[int] {
 	r.mu.Lock()
 	e := r.newEntry()
 	r.mu.Unlock()
-	r.opened(e, r.clock.exact(), never, nil)
+	r.opened(e, r.clock.exact(), never, nil, false)
 	return e
 }
 

@@ -16,6 +16,7 @@ func (r *Reservoir[C]) verify() {
 	m.ceiling = max(r.limit(), min(m.ceiling, total))
 	invariant.Check(total <= m.ceiling, "%d connections, more than %d", total, m.ceiling)
 	invariant.Check(m.unadmitted >= 0 && m.unadmitted <= m.count[opening], "%d wait in Admit, %d are opening", m.unadmitted, m.count[opening])
+	invariant.Check(m.stalled >= 0 && m.stalled <= m.count[closing], "%d closes are stalled of %d", m.stalled, m.count[closing])
 	listed := max(0, min(m.idle.n-m.count[idle], m.keepalives)) // keepalive checks; those that Reset took out are not there
 	invariant.Check(m.idle.n == m.count[idle]+listed, "%d in the idle list, %d are idle", m.idle.n, m.count[idle])
 	invariant.Check(m.superseded >= 0 && m.superseded <= m.stale && m.stale+m.superseded <= r.established(), "%d superseded, %d stale, %d established", m.superseded, m.stale, r.established())

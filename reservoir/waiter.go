@@ -2,6 +2,7 @@ package reservoir
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -120,12 +121,15 @@ const (
 	uncounted // the waiter counts itself
 )
 
-// waitOutcomeOf says how a wait that ended with ctx's error is counted.
-func waitOutcomeOf(err error) waitOutcome {
-	if ctxerr.IsTimeout(err) {
-		return timedOut
+// contextEnd is why ctx has ended, with its cause, once its Done is closed, and how a wait that this ends is counted. The
+// cause does not count there: it may be what another call has failed with, of whatever kind.
+func contextEnd(ctx context.Context) (err error, how waitOutcome) {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		how = timedOut
+	} else {
+		how = canceled
 	}
-	return canceled
+	return contextError(ctx), how
 }
 
 // countOutcome counts a wait without a connection. The caller holds mu.
@@ -226,10 +230,10 @@ func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error)
 		select {
 		case <-w.ready:
 		case <-w.done:
-			err := contextError(ctx)
+			err, how := contextEnd(ctx) // before it leaves: from then on nothing of the caller's is called
 			if r.leaveQueue(w) {
 				ended = true
-				return r.endWaitOfLeaver(w, err, waitOutcomeOf(err))
+				return r.endWaitOfLeaver(w, err, how)
 			}
 			<-w.ready
 		}
@@ -255,8 +259,7 @@ func (r *Reservoir[C]) takeResult(ctx context.Context, w *waiter[C]) (Loan[C], e
 	how := failed
 	switch {
 	case err == nil && ctx.Err() != nil, err == errLeft: //nolint:errorlint // as fail was given it
-		err = contextError(ctx)
-		how = waitOutcomeOf(err)
+		err, how = contextEnd(ctx)
 		state = r.passOnLoan(loan, how)
 	case err == errAcquireTimeout: //nolint:errorlint // of this reservoir: an open may have failed with another's
 		how = timedOut

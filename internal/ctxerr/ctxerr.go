@@ -25,15 +25,6 @@ func Of(ctx context.Context) error {
 	return &endedError{err, cause}
 }
 
-// IsTimeout reports whether err, which Of has returned, is that of a deadline. A cause that is one, such as what another
-// call has failed with, does not count.
-func IsTimeout(err error) bool {
-	if e, ok := err.(*endedError); ok { //nolint:errorlint // as Of has made it
-		err = e.err
-	}
-	return errors.Is(err, context.DeadlineExceeded)
-}
-
 type endedError struct{ err, cause error }
 
 func (e *endedError) Error() string   { return e.err.Error() + ": " + e.cause.Error() }
