@@ -1,17 +1,28 @@
 package sqlscan
 
+import "cmp"
+
 // classifyChain is classifyWhole for statements that Snowflake's operator ->> makes one of: it runs each behind the
-// one before, whose rows it reads by $1, and answers with those of the last.
+// one before, whose rows it reads by $1, and answers with those of the last. PostgreSQL, DuckDB and SQLite have the operator
+// for a member of a JSON value. Where it may be either, the rows are those of one statement, of which nothing else is known.
 func classifyChain(toks []token, sql string) Statement {
-	at := nextOfChain(toks)
-	st := classifyWhole(toks[:at], sql)
-	for at < len(toks) {
-		toks = toks[at+len(chainOperator):]
-		at = nextOfChain(toks)
-		next := classifyWhole(toks[:at], sql)
-		st.Rows = next.Rows
+	places, role := findChain(toks)
+	if role != startsStatement {
+		st := classifyWhole(toks, sql)
+		if role == startsEither {
+			st.addFunction(Effect{Kind: EffectUnknown})
+		}
+		return st
+	}
+	places = append(places, len(toks))
+	st := classifyWhole(toks[:places[0]], sql)
+	for i, at := range places[:len(places)-1] {
+		next := classifyWhole(toks[at+len(chainOperator):places[i+1]], sql)
+		st.Rows = cmp.Or(next.Rows, st.Rows) // a query, where it cannot be told
 		st.ReadOnly = st.ReadOnly && next.ReadOnly
-		st.TxControl = st.TxControl || next.TxControl
+		if next.TxControl && !st.TxControl {
+			st.TxControl, st.txVerb = true, next.Verb
+		}
 		st.Effects = append(st.Effects, next.Effects...)
 		st.ChangesInsideQuery = !st.ReadOnly
 		st.RunsInSteps = !st.ReadOnly
@@ -21,15 +32,19 @@ func classifyChain(toks []token, sql string) Statement {
 
 const chainOperator = "->>" // a token each
 
-// nextOfChain is where the first ->> outside of parentheses stands before another statement, or the end. PostgreSQL and others
-// have it for a member of a JSON value, whose name may be a verb's: what follows such a name goes on with the expression.
-func nextOfChain(toks []token) int {
-	for i := range outsideParens(toks) {
-		if isChainOperator(toks[i:]) && beginsStatement(toks[i+len(chainOperator):]) {
-			return i
+// findChain is where ->> stands outside of parentheses, and what it is there: no server has it in both meanings, so that all are what
+// one is for sure.
+func findChain(toks []token) (places []int, role startRole) {
+	before := chainContext{}
+	for i, t := range outsideParens(toks) {
+		if isChainOperator(toks[i:]) {
+			places = append(places, i)
+			before.hasNoExpressions = before.hasNoExpressions || len(places) == 1 && hasNoExpressions(toks[:i])
+			role = max(role, before.roleOf(toks[i+len(chainOperator):]))
 		}
+		before.note(t, i > 0 && toks[i-1].is("DISTINCT"))
 	}
-	return len(toks)
+	return places, role
 }
 
 func isChainOperator(toks []token) bool {
@@ -44,25 +59,34 @@ func isChainOperator(toks []token) bool {
 	return true
 }
 
-// beginsStatement tells "INSERT INTO t" from a name that an expression goes on behind. A text that is neither for sure is taken for a statement.
-func beginsStatement(toks []token) bool {
-	if len(toks) == 0 || toks[0].kind != wordToken {
-		return false
-	}
-	if _, isVerb := verbs[toks[0].text]; !isVerb && !toks[0].is("WITH", "PREPARE") {
-		return false
-	}
-	if len(toks) == 1 || isChainOperator(toks[1:]) && beginsStatement(toks[1+len(chainOperator):]) {
-		return toks[0].is("COMMIT", "ROLLBACK", "BEGIN")
-	}
-	switch next := toks[1]; next.kind {
-	case punctToken:
-		return next.isPunct("@") || toks[0].is("SELECT") || toks[0].is("VALUES", "SET") && next.isPunct("(") // else a function of the name, or its end
-	case wordToken:
-		return toks[0].is("WITH", "SELECT", "DELETE", "BEGIN", "CALL") || !next.is("AS", "AND", "OR", "IS", "IN", "NOT", "LIKE", "ILIKE", "SIMILAR", "BETWEEN", "COLLATE",
-			"FROM", "WHERE", "GROUP", "HAVING", "QUALIFY", "WINDOW", "ORDER", "LIMIT", "OFFSET", "FETCH", "UNION", "INTERSECT", "EXCEPT", "ASC", "DESC", "NULLS",
-			"THEN", "WHEN", "ELSE", "END", "JOIN", "LEFT", "RIGHT", "INNER", "CROSS", "FULL", "RETURNING", "FOR", "ON")
-	default:
-		return true
+// hasNoExpressions knows statements in which no JSON value can stand: DuckDB has SHOW and DESCRIBE of a query, too.
+func hasNoExpressions(toks []token) bool {
+	return len(toks) > 1 && toks[0].is("SHOW", "DESC", "DESCRIBE", "LIST", "LS") &&
+		!hasAny(toks, "SELECT", "FROM", "VALUES", "WITH", "PIVOT", "UNPIVOT", "WHERE", "SUMMARIZE")
+}
+
+// chainContext is what stands before a ->>, outside of parentheses.
+type chainContext struct {
+	hasNoExpressions bool
+	hasFrom          bool // of the last SELECT: it has no other one
+	openCases        int
+	hasOrder         bool
+	hasJoin          bool
+}
+
+func (c *chainContext) note(t token, behindDistinct bool) {
+	switch {
+	case t.is("SELECT"):
+		c.hasFrom = false
+	case t.is("FROM"):
+		c.hasFrom = c.hasFrom || !behindDistinct // a IS DISTINCT FROM b
+	case t.is("CASE"):
+		c.openCases++
+	case t.is("END"):
+		c.openCases--
+	case t.is("ORDER"):
+		c.hasOrder = true
+	case t.is("JOIN"):
+		c.hasJoin = true
 	}
 }

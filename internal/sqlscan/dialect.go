@@ -14,6 +14,7 @@ type dialect struct {
 	bracketNames       bool       // [name] is a quoted identifier
 	nestedComments     bool       // block comments nest
 	hashComments       bool       // # begins a comment
+	slashComments      bool       // // begins a comment
 	dashNeedsSpace     bool       // -- begins a comment only before white space
 	executableComments bool       // the content of /*! … */ is executed
 	crEndsLine         bool       // a carriage return ends a line comment
@@ -38,6 +39,9 @@ var otherDialects = []dialect{
 	{escapeStrings: true, dollarQuotes: true, nestedComments: true, crEndsLine: true, whitespace: whitespaceDuckDB},
 	{escapeStrings: true, dollarQuotes: true, nestedComments: true, crEndsLine: true, whitespace: whitespaceASCII}, // PostgreSQL
 }
+
+// snowflakeDialect is looked at only for a text with //, which elsewhere is an operator.
+var snowflakeDialect = dialect{backslashQuotes: "'", dollarQuotes: true, slashComments: true}
 
 // whitespace tells the characters beyond ASCII that are white space from those that
 // stand in words.

@@ -25,7 +25,7 @@ var pieces = []string{
 // TestWorkGrowsWithTheLength repeats pieces: 32 times the text takes about 32 times as
 // long. Work that grows with the square takes 1,000 times as long.
 func TestWorkGrowsWithTheLength(t *testing.T) {
-	for _, unit := range []string{"(DELETE FROM a ", "(INSERT INTO a SELECT ", "(PIVOT a ", "PIVOT a ", "query(a, ", "(WITH a AS (SELECT 1) SELECT "} {
+	for _, unit := range []string{"(DELETE FROM a ", "(INSERT INTO a SELECT ", "(PIVOT a ", "PIVOT a ", "query(a, ", "->> COMMIT ", "->> SELECT 1 ", "->> UPDATE a.", "->> comment x ", "(WITH a AS (SELECT 1) SELECT "} {
 		checkGrowth(t, "SELECT ", unit, "")
 	}
 	checkGrowth(t, "SELECT ", "[", "]")

@@ -1,8 +1,10 @@
 package sqlscan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Rows says whether a statement answers with a result set.
@@ -43,6 +45,9 @@ type Statement struct {
 	// TxControl says that it begins or ends a transaction or savepoint.
 	TxControl bool
 
+	// txVerb is the verb by which it does so where that is not Verb: of a later part of a chain.
+	txVerb string
+
 	// Effects is what it leaves behind in the session.
 	Effects []Effect
 
@@ -81,6 +86,9 @@ func judge(sql string) Script {
 	}
 	for _, d := range otherDialects {
 		s.mergeOtherReading(parseAccepted(sql, d))
+	}
+	if strings.Contains(sql, "//") {
+		s.mergeOtherReading(parseAccepted(sql, snowflakeDialect))
 	}
 	return s
 }
@@ -141,7 +149,7 @@ func (s Script) Rows() Rows {
 func (s Script) TxControl() string {
 	for _, st := range s.Statements {
 		if st.TxControl {
-			return st.Verb
+			return cmp.Or(st.txVerb, st.Verb)
 		}
 	}
 	return ""

@@ -148,6 +148,97 @@ func TestVerbsRowsAndReads(t *testing.T) {
 	}
 }
 
+// The operator is one for JSON, too, whose key may be a column of a verb's name. Where it may be either, the rows are
+// those of one statement, and it is no read.
+func TestAnArrowThatMayBeJSONsKeepsItsRowsAndIsNoRead(t *testing.T) {
+	for _, sql := range []string{
+		"SELECT j ->> call FROM t", "SELECT j ->> begin FROM t", "SELECT j ->> update, 1 FROM t", "SELECT j ->> comment", "SELECT j ->> $1", "SELECT j ->> ?",
+		"SELECT j ->> comment || 'x' note FROM t", "SELECT j ->> comment::INT n FROM t", "SELECT * FROM t WHERE j ->> set IS NULL", "SELECT j ->> \"set\" a FROM t",
+		"SELECT CASE WHEN a THEN j ->> truncate END FROM t", "SELECT * FROM t ORDER BY j ->> comment DESC", "SELECT * FROM a JOIN b ON j ->> comment LEFT JOIN c ON d",
+		"SELECT j ->> commit ->> author FROM t", "SELECT a ->> list @> b FROM t", "SELECT * FROM t WHERE j ->> create OR a",
+	} {
+		require.True(t, Parse(sql).PlainRead(), sql)
+		require.Equal(t, RowsSome, Parse(sql).Rows(), sql)
+	}
+	for _, sql := range []string{
+		"SELECT j ->> comment note FROM t", "SELECT * FROM t WHERE j ->> comment NOTNULLS", "SELECT j ->> delete FROM t", "SELECT a IS DISTINCT FROM b, j ->> delete FROM t",
+		"SELECT 1 FROM t UNION SELECT j ->> delete FROM t", "SELECT j ->> create view FROM t", "SELECT j ->> start transaction FROM t", "SELECT j ->> insert overwrite FROM t",
+		"SELECT * FROM t WHERE j ->> create OR replace", "SELECT j ->> create OR replace temp FROM t", "SELECT j ->> use schema FROM t", "SHOW SELECT j ->> truncate x FROM t",
+		"SELECT CASE WHEN a THEN j ->> update END set FROM t", "SELECT 1 FROM a JOIN b JOIN c ON j ->> comment ON view IS NULL", "SELECT j ->> begin name FROM t",
+		"SELECT 1 ->> UNSET v", "SELECT 1 ->> UNSET (a, b)", "SELECT 1 ->> SET (a, b) = (1, 2)", "SELECT 1 ->> REMOVE @s", "SELECT 1 ->> RM @s/x", "SELECT 1 ->> PUT 'file:///x' @s",
+		"SELECT 1 ->> PUT file:///x @s", "SELECT 1 ->> UNDROP TABLE t", "SELECT 1 ->> TRUNCATE end", "SELECT 1 ->> TRUNCATE limit", "SELECT 1 ->> UNSET limit ->> (SELECT 2)", "SELECT j ->> with x FROM t",
+		"SELECT CASE WHEN a THEN b END FROM t ->> TRUNCATE end", "SELECT * FROM t ORDER BY a ->> UNSET desc", "SELECT * FROM a JOIN b ON c ->> TRUNCATE left",
+		"SELECT 1 ->> UPDATE limit AS l SET a = 1", "SELECT 1 ->> CREATE OR REPLACE frob x", "SELECT 1 ->> {CALL p()}", "SELECT 1 ->> CALL p()", "SELECT 1 ->> EXECUTE IMMEDIATE $$x$$",
+		"SELECT 1 ->> GRANT SELECT ON t TO ROLE r", "SELECT 1 ->> DELETE FROM t", "SELECT 1 ->> frob x",
+	} {
+		s := Parse(sql)
+		require.Equal(t, RowsSome, s.Rows(), sql)
+		require.False(t, s.ReadOnly(), sql)
+		require.Equal(t, []Effect{{Kind: EffectUnknown}}, s.Effects(), sql)
+		require.Empty(t, s.TxControl(), sql)
+		require.False(t, s.Atomic(), sql)
+	}
+	require.False(t, Parse("EXPLAIN SELECT 1 ->> COPY INTO @s FROM $1").ReadOnly())
+	require.Contains(t, Parse("SELECT j ->> insert INTO TEMP x FROM t").Effects(), Effect{Kind: EffectUnknown})
+}
+
+// Words that no expression has make it Snowflake's operator, at all its places.
+func TestAChainIsOneByTheFirstWordsOfAnyOfItsStatements(t *testing.T) {
+	for sql, want := range map[string]Statement{
+		"SHOW TABLES ->> CREATE OR REPLACE TEMP TABLE x AS SELECT * FROM $1": {Effects: []Effect{{Kind: EffectTempTable, Name: "x"}}},
+		"SELECT 1 ->> CREATE OR REPLACE TEMP TABLE x AS SELECT 1":            {Effects: []Effect{{Kind: EffectTempTable, Name: "x"}}},
+		"SELECT 1 ->> CREATE TABLE x AS SELECT 1":                            {},
+		"SELECT 1 ->> CREATE OR ALTER TABLE y (a int)":                       {Effects: []Effect{{Kind: EffectUnknown}}},
+		"SELECT 1 ->> COMMENT ON TABLE t IS 'x'":                             {},
+		"SELECT 1 ->> COMMENT IF EXISTS ON TABLE t IS 'x'":                   {},
+		"SELECT 1 ->> SET limit = 5":                                         {Effects: []Effect{{Kind: EffectSetting, Name: "limit"}}},
+		"SELECT 1 ->> UPDATE offset SET a = 1":                               {},
+		"SELECT 1 ->> UPDATE a.end SET a = 1":                                {},
+		"SELECT 1 ->> INSERT INTO t SELECT 1":                                {},
+		"SELECT 1 ->> INSERT OVERWRITE INTO t SELECT 1":                      {},
+		"SELECT 1 ->> INSERT ALL INTO t SELECT 1":                            {},
+		"SELECT 1 ->> MERGE INTO t USING $1 ON a":                            {},
+		"SELECT 1 ->> DROP TABLE t":                                          {},
+		"SELECT 1 ->> TRUNCATE TABLE t":                                      {},
+		"SELECT 1 FROM t ->> DELETE FROM t":                                  {},
+		"SELECT 1 ->> USE SCHEMA s":                                          {Effects: []Effect{{Kind: EffectNamespace}}},
+		"SHOW TABLES ->> TRUNCATE end":                                       {},
+		"LIST @s ->> TRUNCATE end":                                           {},
+		"DESC TABLE t ->> SET x = 1":                                         {Effects: []Effect{{Kind: EffectSetting, Name: "x"}}},
+		"SELECT 1 ->> COMMENT x ->> DROP TABLE t":                            {},
+	} {
+		s := Parse(sql)
+		require.Equal(t, RowsNone, s.Rows(), sql)
+		require.False(t, s.ReadOnly(), sql)
+		require.Equal(t, want.Effects, s.Effects(), sql)
+		require.True(t, s.RunsInSteps(), sql)
+	}
+	for _, sql := range []string{"SHOW TABLES ->> UNSET (a, b)", "SHOW TABLES ->> UNDROP TABLE t", "SHOW TABLES ->> RM @s", "SELECT 1 ->> frob x ->> SELECT 2"} {
+		require.False(t, Parse(sql).ReadOnly(), sql)
+		require.Equal(t, []Effect{{Kind: EffectUnknown}}, Parse(sql).Effects(), sql)
+		require.Equal(t, RowsSome, Parse(sql).Rows(), "it is sent: %s", sql)
+	}
+}
+
+// Snowflake's comments begin with //, by which others divide.
+func TestWhatSnowflakesCommentsHideIsLookedAt(t *testing.T) {
+	for _, sql := range []string{
+		"SHOW TABLES // a\n ->> // b\n INSERT INTO t SELECT * FROM $1", "SELECT 1 // it's\n ->> INSERT INTO t SELECT * FROM $1 // it's",
+		"SELECT 1 // $$\n ->> INSERT INTO t SELECT * FROM $1 // $$", "SELECT 1 // (\n ->> INSERT INTO t SELECT * FROM $1",
+		"SELECT 1 // /*\n ->> INSERT INTO t SELECT * FROM $1 // */", "SELECT 1 //* '\n ->> INSERT INTO t SELECT 1 //*/", "SELECT 'a\\' // ' ->> ' \n ->> DROP TABLE t",
+		"SELECT 1 // '\n; UNDROP TABLE t // '", "SELECT '\\'', 1 // \"\n ->> DROP TABLE t // \"'", "SELECT $$'$$ // \"\n ->> DROP TABLE t // '\"",
+	} {
+		require.False(t, Parse(sql).ReadOnly(), sql)
+	}
+	require.Equal(t, []Effect{{Kind: EffectUnknown}}, Parse("SELECT 1 // '\n ->> SET a = 1 // '").Effects())
+	require.Equal(t, []Effect{{Kind: EffectUnknown}}, Parse("SELECT 1 // '\n ->> COMMIT // '").Effects())
+	for _, sql := range []string{"SELECT a // b FROM t", "SELECT (a // b) c\nFROM t", "SELECT a // 2, 'x\ny' FROM t", "SELECT j ->> 'a' // 2 FROM t", "SELECT * FROM 's3://a/b'"} {
+		require.True(t, Parse(sql).PlainRead(), sql)
+		require.True(t, Parse(sql).Atomic(), sql)
+		require.Equal(t, RowsSome, Parse(sql).Rows(), sql)
+	}
+}
+
 // What any of them leaves is left, and one that fails leaves what the ones before have done.
 func TestWhatAChainOfStatementsLeavesIsKnown(t *testing.T) {
 	for sql, kind := range map[string]EffectKind{
@@ -312,6 +403,8 @@ func TestTransactionControlIsFoundInAScript(t *testing.T) {
 		"SAVEPOINT a": "SAVEPOINT", "RELEASE SAVEPOINT a": "RELEASE", "INSERT INTO t VALUES (1); /* x */ COMMIT": "COMMIT",
 		"SELECT 'COMMIT'": "", "SELECT 1 AS begin": "", "PREPARE q AS SELECT 1": "", "PREPARE TRANSACTION 'x'": "PREPARE",
 		"SELECT CASE WHEN a THEN b END": "", "PREPARE q AS COMMIT": "PREPARE", "EXPLAIN ANALYZE COMMIT": "EXPLAIN", "XA START 'x'": "XA",
+		"SHOW TABLES ->> START TRANSACTION": "START", "{CALL p()} ->> COMMIT": "COMMIT", "BEGIN ->> COMMIT": "BEGIN", "SELECT 1 ->> BEGIN WORK ->> SELECT 1": "BEGIN",
+		"SELECT 1 ->> COMMIT ->> ROLLBACK": "COMMIT", "SELECT 1 ->> BEGIN NAME x": "BEGIN", "SELECT 1 ->> COMMIT ->> UNSET a": "COMMIT", "SHOW TABLES ->> ABORT": "ABORT",
 		"EXPLAIN COMMIT": "", "SELECT 1 --\r; COMMIT": "COMMIT",
 	} {
 		require.Equal(t, verb, Parse(sql).TxControl(), sql)

@@ -126,6 +126,12 @@ func (l *lexer) blankLen() int {
 		return l.dashComment(s)
 	case strings.HasPrefix(s, "/*"):
 		return l.blockComment(s)
+	case strings.HasPrefix(s, "//"):
+		l.ambiguous = true
+		if l.d.slashComments {
+			return l.lineEnd(s)
+		}
+		return 0
 	case l.openExecutable > 0 && strings.HasPrefix(s, "*/"):
 		l.openExecutable--
 		return 2
