@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
@@ -65,12 +67,23 @@ func (c *call) contextError() error {
 // isolatedContextError is contextError where the caller may not be who asks.
 func (c *call) isolatedContextError() error { return isolatedErrorOf(c.ctx) }
 
-func isolatedErrorOf(ctx context.Context) (err error) {
-	_ = callback.Isolate(callersContext, func() error { err = ctxerr.Of(ctx); return nil })
-	return err
+func isolatedErrorOf(ctx context.Context) error {
+	return askIsolated(contextWait, func() error { return ctxerr.Of(ctx) }).Value
 }
 
-const callersContext = "the caller's context"
+// contextWait is how long a context of the caller's that does not answer is waited for, where others need the session: much longer
+// than one takes that does, also on a busy machine.
+const contextWait = 5 * time.Second
+
+// askIsolated is what f comes to, which asks a context of the caller's. One that does not answer within limit has not returned,
+// and goes on by itself.
+func askIsolated[T any](limit time.Duration, f func() T) (a callback.Attempt[T]) {
+	asked := callback.Go(func() (T, error) { return f(), nil })
+	if callback.EndsWithin(asked.Done, limit) {
+		a = asked.Attempt
+	}
+	return a
+}
 
 // endOf is how a context that has ended has, as far as it can be asked: it may be another request's again, and
 // say that it has not.
@@ -83,15 +96,24 @@ func (c *call) runCallersHook(f func()) {
 		f()
 		return
 	}
-	_ = callback.Isolate(callersContext, func() error { f(); return nil })
+	askIsolated(contextWait, func() struct{} { f(); return struct{}{} })
 }
 
-// valuesBehind is a context behind its caller: what of its values cannot be asked any more is not there.
+// valuesBehind is a context behind its caller: a value that it panics for, or does not give within wait, is not there, and it is not
+// asked for others.
 type valuesBehind struct {
 	context.Context //nolint:containedctx // it is one
+	wait            time.Duration
+	isSilent        atomic.Bool
 }
 
-func (v valuesBehind) Value(key any) (value any) {
-	_ = callback.Isolate(callersContext, func() error { value = v.Context.Value(key); return nil })
-	return value
+func (v *valuesBehind) Value(key any) any {
+	if v.isSilent.Load() {
+		return nil
+	}
+	a := askIsolated(v.wait, func() any { return v.Context.Value(key) })
+	if !a.Returned {
+		v.isSilent.Store(true)
+	}
+	return a.Value
 }

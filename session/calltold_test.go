@@ -513,10 +513,11 @@ func (c *reusedContext) Err() error {
 // The end of a context is heard on a goroutine of ours, when it may be another request's already: what it says
 // by then neither ends the process nor makes a success of rows that are cut.
 func TestAContextThatEndsWhenItIsAnothersCutsItsRowsAllTheSame(t *testing.T) {
-	for name, says := range map[string]func() error{
-		"nothing": func() error { return nil },
-		"a panic": func() error { panic("another's") },
-		"no more": func() error { runtime.Goexit(); return nil },
+	for name, says := range map[string]func(answer chan error) error{
+		"nothing":  func(chan error) error { return nil },
+		"a panic":  func(chan error) error { panic("another's") },
+		"no more":  func(chan error) error { runtime.Goexit(); return nil },
+		"too late": func(answer chan error) error { return <-answer },
 	} {
 		for _, inTx := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
@@ -525,7 +526,9 @@ func TestAContextThatEndsWhenItIsAnothersCutsItsRowsAllTheSame(t *testing.T) {
 					must(t, r.handle.BeginTransaction(t.Context()))
 				}
 				request, end := context.WithCancel(t.Context())
-				ctx := &reusedContext{Context: request, err: says}
+				answer := make(chan error)
+				defer close(answer)
+				ctx := &reusedContext{Context: request, err: func() error { return says(answer) }}
 				res, err := r.handle.Query(ctx, "SELECT 3")
 				must(t, err)
 				ctx.over.Store(true)

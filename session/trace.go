@@ -291,7 +291,7 @@ func (s *SessionHandle) runTraced(c *call, chain func(ctx context.Context) cance
 		return
 	}
 	end := CancelEndData{CancelStartData: CancelStartData{c.op, s.policy.Target}}
-	ctx = t.TraceCancelStart(ctxvalues.From(ctx, valuesBehind{c.ctx}), end.CancelStartData)
+	ctx = t.TraceCancelStart(ctxvalues.From(ctx, &valuesBehind{Context: c.ctx, wait: s.policy.grace()}), end.CancelStartData)
 	defer func() { t.TraceCancelEnd(ctx, end) }()
 	end.Report = chain(ctx)
 }

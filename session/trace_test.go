@@ -517,39 +517,63 @@ func TestAQueryPrintsWithoutValues(t *testing.T) {
 // borrowedContext is that of a request, whose values must not be asked for when the request is over.
 type borrowedContext struct {
 	context.Context
-	over atomic.Bool
+	over  atomic.Bool
+	asked atomic.Int64 // for a borrowedKey by then
+	end   func()       // of who asks by then
 }
+
+type borrowedKey struct{}
 
 func (c *borrowedContext) Value(key any) any {
 	if c.over.Load() {
-		panic("the request is over")
+		if key == (borrowedKey{}) {
+			c.asked.Add(1)
+		}
+		c.end()
 	}
 	return c.Context.Value(key)
 }
 
 // The cancel of rows that were left runs behind its caller, and a tracer of anything has its own sent with the caller's values.
 func TestACancelIsSentWhateverItsCallersContextHasOfValues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		type key struct{}
-		var asked atomic.Bool
-		conn := &fakeConn{pace: time.Hour}
-		conn.steps = func(*backend.Operation) []cancel.Step {
-			return []cancel.Step{{Name: "ask", Do: func(ctx context.Context) (cancel.Outcome, error) {
-				_ = ctx.Value(key{}) // as gRPC asks for metadata
-				asked.Store(true)
-				return cancel.Confirmed, nil
-			}}}
-		}
-		r, l := traced(t, conn)
-		ctx := &borrowedContext{Context: t.Context()}
-		res, err := r.handle.Query(ctx, "SELECT 3")
-		must(t, err)
-		ctx.over.Store(true)
-		res.Release()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.True(t, asked.Load(), "%v", r.chains())
-		require.Contains(t, l.heard(), "end cancel of Query fake:1")
-		_ = r.handle.Close()
-	})
+	for name, end := range map[string]func(answer chan struct{}){
+		"a panic": func(chan struct{}) { panic("the request is over") },
+		"no more": func(chan struct{}) { runtime.Goexit() },
+		"nothing": func(answer chan struct{}) { <-answer },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var asked atomic.Bool
+			conn := &fakeConn{pace: time.Hour}
+			conn.steps = func(*backend.Operation) []cancel.Step {
+				return []cancel.Step{{Name: "ask", Do: func(ctx context.Context) (cancel.Outcome, error) {
+					for range 3 {
+						_ = ctx.Value(borrowedKey{}) // as gRPC asks for metadata
+					}
+					asked.Store(true)
+					return cancel.Confirmed, nil
+				}}}
+			}
+			r, l := traced(t, conn)
+			var running atomic.Int64 // for which the pool's Close waits
+			r.policy.Go = func(f func()) {
+				running.Add(1)
+				go func() { defer running.Add(-1); f() }()
+			}
+			answer := make(chan struct{})
+			defer close(answer)
+			ctx := &borrowedContext{Context: t.Context(), end: func() { end(answer) }}
+			res, err := r.handle.Query(ctx, "SELECT 3")
+			must(t, err)
+			ctx.over.Store(true)
+			res.Release()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.True(t, asked.Load(), "%s: %v", name, r.chains())
+			require.Contains(t, l.heard(), "end cancel of Query fake:1", name)
+			require.EqualValues(t, 1, ctx.asked.Load(), "%s, and not again", name)
+			require.Zero(t, running.Load(), name)
+			must(t, r.handle.Close())
+			r.clean(name)
+		})
+	}
 }

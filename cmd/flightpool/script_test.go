@@ -252,20 +252,21 @@ func TestAnInterruptionOfAChangeSaysThatItMayBeStored(t *testing.T) {
 	endless, err := script.New().Open(t.Context())
 	require.NoError(t, err)
 	engine := script.New()
-	for _, prefix := range []string{"INSERT INTO log", "WITH gone AS (DELETE FROM log", "-- how\nINSERT INTO log", "SELECT 'INSERT'", "/* INSERT */"} {
+	for _, prefix := range []string{"INSERT INTO log", "WITH gone AS (DELETE FROM log", "-- how\nINSERT INTO log", "SELECT 'INSERT'", "/* INSERT */", "SHOW log"} {
 		engine.On(prefix, func(ctx context.Context, _ string, _ arrow.RecordBatch) (array.RecordReader, error) {
 			return endless.Query(ctx, "SELECT * FROM endless('1ms')", nil)
 		})
 	}
 	srv := serve(t, testserver.Options{Engine: engine})
 	for sql, maybe := range map[string]bool{
-		"SELECT * FROM endless('1ms')":                                  false,
-		"/* INSERT */ SELECT * FROM endless('1ms') -- INTO":             false,
-		"INSERT INTO log VALUES (1) RETURNING a":                        true,
-		"-- how\nINSERT INTO log VALUES (1) RETURNING a":                true,
-		"WITH gone AS (DELETE FROM log RETURNING *) SELECT * FROM gone": true,
-		"BEGIN; INSERT INTO log VALUES (1) RETURNING a":                 false, // is rolled back
-		"SELECT 'INSERT' FROM t":                                        true,  // the careful answer
+		"SELECT * FROM endless('1ms')":                                                     false,
+		"/* INSERT */ SELECT * FROM endless('1ms') -- INTO":                                false,
+		"INSERT INTO log VALUES (1) RETURNING a":                                           true,
+		"-- how\nINSERT INTO log VALUES (1) RETURNING a":                                   true,
+		"WITH gone AS (DELETE FROM log RETURNING *) SELECT * FROM gone":                    true,
+		"BEGIN; INSERT INTO log VALUES (1) RETURNING a":                                    false, // is rolled back
+		"SELECT 'INSERT' FROM t":                                                           true,  // the careful answer
+		"\\route query\nSHOW log ->> CREATE TABLE made AS SELECT * FROM $1 ->> TABLE made": true,
 	} {
 		cmd := process(t, nil, srv.URI(), "--format", "csv", "-e", sql)
 		var errs bytes.Buffer

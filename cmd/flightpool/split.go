@@ -158,7 +158,8 @@ var (
 	rollbackText = regexp.MustCompile(`(?is)^(ROLLBACK|ABORT)(\s+(TRANSACTION|WORK))?$`)
 
 	readText   = regexp.MustCompile(`(?i)^[\s(]*(SELECT|FROM|VALUES|TABLE|WITH|PIVOT|UNPIVOT|SHOW|DESCRIBE|DESC|SUMMARIZE|EXPLAIN)\b`)
-	changeText = regexp.MustCompile(`(?i)\b(INSERT|UPDATE|DELETE|MERGE|INTO|ANALYZE)\b`)
+	changeText = regexp.MustCompile(`(?i)\b(INSERT|UPDATE|DELETE|MERGE|INTO|ANALYZE)\b|->>\s*(` + // Snowflake's: another statement follows
+		`ALTER|BEGIN|CALL|COMMIT|COPY|CREATE|DROP|EXECUTE|GRANT|PUT|REMOVE|REVOKE|ROLLBACK|SET|TRUNCATE|UNDROP|UNSET|USE)\b`)
 
 	savepointText = regexp.MustCompile(`(?is)^(SAVEPOINT|RELEASE(?:\s+SAVEPOINT)?|ROLLBACK\s+TO(?:\s+SAVEPOINT)?)\s+(\S+)$`)
 )

@@ -37,3 +37,26 @@ func TestStatementsEndAtSemicolonsOutsideOfQuotes(t *testing.T) {
 		require.Equal(t, c.want, got, c.text)
 	}
 }
+
+func TestWhatMayChangeSomething(t *testing.T) {
+	for sql, may := range map[string]bool{
+		"SELECT 'INSERT' FROM t":                             true, // the careful answer
+		"/* INSERT */ (FROM t)":                              false,
+		"EXPLAIN ANALYZE DELETE FROM t":                      true,
+		"SHOW CREATE TABLE t":                                false,
+		"SELECT a ->> 'set', a->>b FROM t":                   false,
+		"SHOW TABLES ->> SELECT * FROM $1":                   false,
+		"SHOW TABLES ->> CREATE TABLE t AS SELECT * FROM $1": true,
+		"SHOW TABLES ->>\ndrop TABLE t ->> SHOW TABLES":      true,
+		"SHOW TABLES ->> /* x */ ALTER TABLE t ADD b INT":    true,
+		"SHOW TABLES ->> SET a = 1":                          true,
+		"SHOW TABLES ->> COMMIT":                             true,
+		"SAVEPOINT a":                                        true,
+		"RELEASE a":                                          true,
+		"COMMIT AND CHAIN":                                   true,
+		"CALL p()":                                           true,
+		"":                                                   true,
+	} {
+		require.Equal(t, may, mayChange(sql), sql)
+	}
+}

@@ -70,8 +70,9 @@ func abortsTx(sql string, err error) bool {
 // A halt is why nothing is run until ROLLBACK. What follows was meant for another transaction than the session has, and may have been
 // entered already.
 type halt struct {
-	cause  error
-	isOpen bool // the session has the transaction still, with what was to be rolled back
+	cause     error
+	isOpen    bool   // the session has the transaction still, with what was to be rolled back
+	savepoint string // to which a rollback may be tried again; empty: to none
 }
 
 // String is why a statement is not run.
@@ -92,18 +93,32 @@ func halts(sql string, had txState, ended bool, cause error) *halt {
 	case had == txNone && beginsTx.MatchString(sql), had != txNone && ended && !isWhole:
 		return &halt{cause: cause}
 	case had != txNone && !ended && undoesTx.MatchString(sql):
-		return &halt{cause, true}
+		return &halt{cause, true, rolledBackTo(sql)}
 	}
 	return nil
 }
 
-// whileHalted answers a statement where nothing is run.
+// rolledBackTo is the savepoint that a statement rolls back to, or empty.
+func rolledBackTo(sql string) string {
+	if parts := savepointText.FindStringSubmatch(sql); parts != nil && undoesTx.MatchString(sql) {
+		return parts[2]
+	}
+	return ""
+}
+
+// whileHalted answers a statement where nothing is run but COMMIT and ROLLBACK, which end the transaction, and the ROLLBACK TO that
+// has failed, once more. One to another savepoint may leave what was to be rolled back: its savepoint may be newer. So may one to the
+// same name behind a statement that was not run, but for reads, or a COMMIT that has failed: the name was to mean another by then.
 func (s *shell) whileHalted(ctx context.Context, sql string) error {
 	why, text := s.halted, withoutComments(sql)
 	isCommit := commitText.MatchString(text)
-	switch parts := savepointText.FindStringSubmatch(text); {
+	again := why.savepoint != "" && rolledBackTo(text) == why.savepoint
+	if !again && mayChange(sql) {
+		why.savepoint = ""
+	}
+	switch {
 	case isCommit, rollbackText.MatchString(text):
-	case why.isOpen && parts != nil && undoesTx.MatchString(text):
+	case again:
 		if _, err := s.control(ctx, s.session, sql); err != nil {
 			return s.failed(ctx, sql, err, false)
 		}

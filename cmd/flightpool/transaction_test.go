@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -57,20 +58,66 @@ func TestWhatARefusedRollbackWasToUndoIsNotCommitted(t *testing.T) {
 	}
 }
 
-// As in an aborted transaction, a savepoint that is there leads out.
-func TestARollbackThatIsTakenFollowsOneThatWasRefused(t *testing.T) {
+// failOnce has the server fail the next end of a savepoint.
+func failOnce(srv *testserver.Server) {
+	srv.Faults().Set(testserver.Fault{On: "EndSavepoint", Times: 1, Do: testserver.Fail(codes.Internal, "no")})
+}
+
+// A rollback to a savepoint that may be another than was meant stores nothing of what was to be rolled back.
+func TestARollbackToASavepointFollowsNoOtherThatWasRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		isRefused bool // by the shell or the session; else by the server
+		entered   []string
+	}{
+		"of all":            {true, []string{"SAVEPOINT a;", "INSERT INTO kept VALUES (2);", "ROLLBACK AND CHAIN;", "INSERT INTO kept VALUES (3);", "SAVEPOINT a;", "INSERT INTO kept VALUES (4);"}},
+		"to one in words":   {true, []string{`SAVEPOINT "a b";`, "INSERT INTO kept VALUES (2);", "SAVEPOINT a;", `ROLLBACK TO "a b";`}},
+		"to one not there":  {true, []string{"SAVEPOINT a;", "INSERT INTO kept VALUES (2);", "ROLLBACK TO b;"}},
+		"to an older one":   {false, []string{"SAVEPOINT b;", "INSERT INTO kept VALUES (2);", "SAVEPOINT a;", "INSERT INTO kept VALUES (3);", "ROLLBACK TO b;"}},
+		"marked meanwhile":  {false, []string{"SAVEPOINT a;", "ROLLBACK TO a;", "SELECT 1;", "SAVEPOINT a;", "SELECT 1;"}},
+		"freed meanwhile":   {false, []string{"SAVEPOINT a;", "INSERT INTO kept VALUES (2);", "SAVEPOINT a;", "ROLLBACK TO SAVEPOINT a;", "RELEASE a;"}},
+		"ended meanwhile":   {false, []string{"SAVEPOINT a;", "ROLLBACK TO a;", "ROLLBACK AND CHAIN;"}},
+		"another meanwhile": {false, []string{"SAVEPOINT a;", "SAVEPOINT b;", "ROLLBACK TO a;", "ROLLBACK TO b;"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := serve(t, testserver.Options{})
+			s := open(t, nil, srv.URI())
+			s.prompted("=>")
+			s.enter("CREATE TABLE kept (a BIGINT);")
+			s.enter("BEGIN;")
+			s.enter("INSERT INTO kept VALUES (1);")
+			if !tc.isRefused {
+				failOnce(srv)
+			}
+			for _, line := range append(tc.entered, "ROLLBACK TO a;", "COMMIT;") {
+				s.enter(line)
+			}
+			s.wait("ERROR: nothing was committed: ")
+			s.prompted("=>")
+			s.enter("SELECT * FROM kept;")
+			require.Contains(t, s.wait("(0 rows"), "ERROR: not run, as what was to be rolled back is not")
+		})
+	}
+}
+
+// A rollback to a savepoint that has failed may be tried again, and what was asked meanwhile is no hindrance.
+func TestARollbackThatIsTakenFollowsTheSameThatFailed(t *testing.T) {
 	srv := serve(t, testserver.Options{})
 	s := open(t, nil, srv.URI())
 	s.prompted("=>")
 	s.enter("CREATE TABLE kept (a BIGINT);")
-	for _, line := range []string{"BEGIN;", "INSERT INTO kept VALUES (1);", "SAVEPOINT a;", "INSERT INTO kept VALUES (2);", "ROLLBACK TO b;"} {
+	failOnce(srv)
+	for _, line := range []string{"BEGIN;", "INSERT INTO kept VALUES (1);", "SAVEPOINT a;", "INSERT INTO kept VALUES (2);", "ROLLBACK TO a;"} {
 		s.enter(line)
 	}
 	s.wait("ROLLBACK first")
 	s.prompted("!>")
-	s.enter("ROLLBACK TO c;")
+	failOnce(srv)
+	s.enter("ROLLBACK TO a; -- once more")
 	s.prompted("!>")
-	s.enter("ROLLBACK TO a;")
+	s.enter("SELECT * FROM kept;")
+	s.wait("ERROR: not run")
+	s.prompted("!>")
+	s.enter("ROLLBACK TO SAVEPOINT a;")
 	s.prompted("*>")
 	s.enter("COMMIT;")
 	s.prompted("=>")
