@@ -117,7 +117,7 @@ func (r *Reservoir[C]) rejectionError() error {
 }
 
 // endedOnArrival is the error of a caller whose ctx had ended before it came.
-func (r *Reservoir[C]) endedOnArrival(err error, how waitOutcome) error {
+func (r *Reservoir[C]) endedOnArrival(how waitOutcome, err error) error {
 	r.mu.Lock()
 	closed, state := r.mu.closed, r.exhausted()
 	if !closed {

@@ -440,7 +440,7 @@ func TestOneOfThoseWhoAreLateWaitsForTheLock(t *testing.T) {
 	var callers sync.WaitGroup
 	now := r.clock.exact()
 	for range late {
-		callers.Go(func() { r.snapshotAt(now) })
+		callers.Go(func() { _ = r.snapshotAt(now) })
 	}
 	for range late {
 		<-came

@@ -31,7 +31,7 @@ func (r *Reservoir[C]) open(e *entry[C]) {
 		return
 	}
 	until := never
-	unusable, lasting := lookAt(func() (err error) { until, err = r.expiryAndWatch(e); return err })
+	lasting, unusable := lookAt(func() (err error) { until, err = r.expiryAndWatch(e); return err })
 	took := time.Duration(r.clock.exact() - openBegan)
 	failed := r.opened(e, began, until, unusable, lasting)
 	if hook := r.cfg.Hooks.Opened; hook != nil { // as Closed will be told

@@ -44,12 +44,12 @@ func (f *failure) read() {
 
 // lookAt calls f, which looks at a new connection, and returns an *UnusableError of what it has failed with, and whether that
 // is Permanent.
-func lookAt(f func() error) (unusable error, lasting bool) {
+func lookAt(f func() error) (lasting bool, unusable error) {
 	failed := failureOf(f)
 	if failed == nil {
-		return nil, false
+		return false, nil
 	}
-	return &UnusableError{failed.cause}, failed.lasting
+	return failed.lasting, &UnusableError{failed.cause}
 }
 
 // openFailed ends an open that made nothing. One that failed because a budget is full

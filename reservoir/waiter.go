@@ -123,13 +123,13 @@ const (
 
 // contextEnd is why ctx has ended, with its cause, once its Done is closed, and how a wait that this ends is counted. The
 // cause does not count there: it may be what another call has failed with, of whatever kind.
-func contextEnd(ctx context.Context) (err error, how waitOutcome) {
+func contextEnd(ctx context.Context) (how waitOutcome, err error) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		how = timedOut
 	} else {
 		how = canceled
 	}
-	return contextError(ctx), how
+	return how, contextError(ctx)
 }
 
 // countOutcome counts a wait without a connection. The caller holds mu.
@@ -230,7 +230,7 @@ func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error)
 		select {
 		case <-w.ready:
 		case <-w.done:
-			err, how := contextEnd(ctx) // before it leaves: from then on nothing of the caller's is called
+			how, err := contextEnd(ctx) // before it leaves: from then on nothing of the caller's is called
 			if r.leaveQueue(w) {
 				ended = true
 				return r.endWaitOfLeaver(w, err, how)
@@ -259,7 +259,7 @@ func (r *Reservoir[C]) takeResult(ctx context.Context, w *waiter[C]) (Loan[C], e
 	how := failed
 	switch {
 	case err == nil && ctx.Err() != nil, err == errLeft: //nolint:errorlint // as fail was given it
-		err, how = contextEnd(ctx)
+		how, err = contextEnd(ctx)
 		state = r.passOnLoan(loan, how)
 	case err == errAcquireTimeout: //nolint:errorlint // of this reservoir: an open may have failed with another's
 		how = timedOut

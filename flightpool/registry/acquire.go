@@ -14,10 +14,13 @@ func (r *Registry) lookup(ctx context.Context, server, user string) (*userPool, 
 	if err != nil {
 		return nil, nil, err
 	}
+	u := (*s.users.Load())[user]
 	if down := s.health.down.Load(); down != nil {
+		if u == nil {
+			s.probes.recordAsker(user)
+		}
 		return nil, nil, down
 	}
-	u := (*s.users.Load())[user]
 	if u == nil {
 		if u, err = s.getOrCreatePool(ctx, user); err != nil {
 			return nil, nil, err

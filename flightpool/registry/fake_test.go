@@ -27,7 +27,7 @@ type fake struct {
 	lasts    time.Duration // how long a connection says that it does; 0: it says nothing
 	reclaims []*func(n int) int
 	down     bool          // refuses connections and breaks the open ones
-	noCreds  bool          // user a has no credentials to ask the server with
+	noCreds  string        // the remote user who has no credentials to ask the server with
 	stuck    bool          // accepts nothing and refuses nothing
 	wild     bool          // its driver panics
 	ping     time.Duration // how long one takes
@@ -89,7 +89,7 @@ func (c sqlConnector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	case f.down:
 		return nil, errDown
-	case c.user == "remote a" && f.noCreds:
+	case f.noCreds != "" && c.user == f.noCreds:
 		return nil, notAskedErr{}
 	case c.user == "locked out":
 		return nil, errors.New("password authentication failed")

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 // what is open is replaced, then those who wait are failed.
 func (s *server) onHealthTransition(down *UnhealthyError) {
 	s.allocator.Gate(func() bool { return s.health.down.Load() != nil })
+	s.probes.forget()
 	if down != nil {
 		for _, u := range *s.users.Load() {
 			u.version.Load().Reset() // what was open before tells nothing of the server any more
@@ -121,8 +123,9 @@ func (s *server) maintain(now time.Time) time.Time {
 // counts is a change of the number of calls between two looks, a quarter of the time
 // apart: so a call costs no clock reading.
 func (s *server) removeUnusedPools(now time.Time, unused time.Duration) {
+	down := s.health.down.Load() != nil // nobody could call then
 	for _, u := range *s.users.Load() {
-		if n := u.callCount(); n != u.lastCallCount || u.hasDoCalls() {
+		if n := u.callCount(); down || n != u.lastCallCount || u.hasDoCalls() {
 			u.lastCallCount, u.lastActive = n, now
 			continue
 		}
@@ -204,11 +207,13 @@ func (s *server) probeTimeout() time.Duration {
 // reports the result to health. On a healthy server the hooks of the pool have told
 // health already what it has shown.
 func (s *server) probeUntilConclusive(ctx context.Context) error {
+	var tried []string
+	var last error
 	for {
-		u, err := s.pickProbeUser(ctx)
+		u, err := s.pickProbeUser(ctx, tried)
 		if err != nil {
 			s.health.recordInconclusiveProbe()
-			return err
+			return cmp.Or(last, err)
 		}
 		g := u.version.Load()
 		down := s.health.down.Load() != nil
@@ -218,7 +223,10 @@ func (s *server) probeUntilConclusive(ctx context.Context) error {
 		switch {
 		case !down: // the hooks have told
 		case showsNothing(err), errors.Is(err, ErrClosed), errors.Is(err, ErrUnhealthy):
-			u.vainProbes.Add(1)
+			s.probes.recordVain(u.name)
+			if tried, last = append(tried, u.name), err; len(tried) < maxProbedUsers && ctx.Err() == nil {
+				continue
+			}
 			s.health.recordInconclusiveProbe()
 		case err != nil && isServerFault(err):
 			s.health.recordProbe(err)

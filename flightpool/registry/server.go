@@ -27,6 +27,7 @@ type server struct {
 	def       atomic.Pointer[ServerDefinition] // resolved
 	allocator *fairshare.Share
 	health    health
+	probes    probeHistory
 
 	// users is copied on every change, so that looking a user up takes no lock.
 	users atomic.Pointer[map[string]*userPool]

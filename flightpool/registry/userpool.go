@@ -40,7 +40,6 @@ type userPool struct {
 	// Probes borrow connections too but are not counted as calls: loans that they have,
 	// had or are about to have, and their waits that failed.
 	probeLoans, failedProbeWaits atomic.Int64
-	vainProbes                   atomic.Uint64 // those of an unhealthy server that have shown nothing
 	queryTime                    timeSum
 
 	createdAt   time.Time

@@ -205,6 +205,8 @@ const (
 	checkUser        = "User, Region and Credentials"
 	checkCredentials = "Credentials"
 	checkDatabase    = "Database"
+
+	checkAfterConnect = "AfterConnect"
 )
 
 // classify returns what the error of an open means, and names the settings to look at.

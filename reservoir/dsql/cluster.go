@@ -28,7 +28,7 @@ type Cluster struct {
 	quota          *quota
 	breaker        openBreaker
 	counters       counters
-	signing        *atomic.Int64 // opens that wait for credentials
+	phases         *openPhases
 	log            *slog.Logger
 
 	started          chan struct{}                               // closed when res is set
@@ -68,7 +68,7 @@ func NewCluster(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.signing = &d.signing
+	c.phases = &d.phases
 	return c, nil
 }
 
@@ -78,7 +78,7 @@ func newCluster(ctx context.Context, cfg Config, fleet *budgets, dial func(conte
 	c := &Cluster{
 		cfg: cfg, budgets: fleet, quota: newQuota(cfg.MaxSize), log: cfg.Logger.With("cluster", cfg.Host),
 		started: make(chan struct{}), stopListening: func() {},
-		openConns: map[*physical]struct{}{}, signing: new(atomic.Int64),
+		openConns: map[*physical]struct{}{}, phases: new(openPhases),
 	}
 	admit, self := lease.Admit(fleet.leases, fleet.limiter), lease.NewHolder(c.giveUp).Wanting(c.wantedPermissions)
 	c.admitByBudgets = func(ctx context.Context) (func(), error) { return admit(lease.WithHolder(ctx, self)) }
@@ -179,7 +179,7 @@ func (c *Cluster) emptyError(waited time.Duration, cause error) error {
 	return &EmptyError{
 		Waited: waited, Ready: s.Idle, InUse: s.InUse, Opening: s.Opening, Waiting: s.Waiting + c.quota.waiting(),
 		MaxSize: c.cfg.MaxSize, Leases: c.budgets.leases.Stats(), Limiter: c.budgets.limiter.Stats(), Cause: cause, LastOpen: last,
-		Signing: int(c.signing.Load()),
+		Signing: int(c.phases.signing.Load()), Unanswered: c.phases.longestLogin(),
 	}
 }
 

@@ -24,7 +24,7 @@ type dialer struct {
 	login  *pgx.ConnConfig
 	signer tokenSigner
 
-	signing atomic.Int64 // how many wait for it
+	phases openPhases
 }
 
 // open opens one connection, in one attempt.
@@ -47,11 +47,17 @@ func (d *dialer) open(ctx context.Context) (*physical, error) {
 		login.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { return &cancelHandler{p: p, conn: conn} }
 	}
 	// Config.Pgx may have set functions that ignore their context.
+	began := time.Now()
+	answered := d.phases.beginLogin(p)
+	defer answered()
 	conn, err := callWithin(ctx, func() (driver.Conn, error) { return stdlib.GetConnector(*login).Connect(ctx) },
 		func(late driver.Conn) { _ = late.Close() }) // nobody wants it
+	answered()
 	if err != nil {
 		failure, check := classify(err)
-		return nil, d.openError(err, failure, check)
+		failed := d.openError(err, failure, check)
+		failed.unasked = errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(began) < d.cfg.OpenTimeout*3/4
+		return nil, failed
 	}
 	p.sql = conn.(*stdlib.Conn) // what that connector makes
 	if err := d.runAfterConnect(ctx, p); err != nil {
@@ -105,7 +111,7 @@ func (d *dialer) runAfterConnect(ctx context.Context, p *physical) error {
 		return nil
 	}
 	end := func() { _ = p.close(context.WithoutCancel(ctx), d.cfg.CloseTimeout) } // why it failed matters more
-	_, err := callWithin(ctx, func() (_ struct{}, err error) {
+	gone, err := callWithin(ctx, func() (gone bool, err error) {
 		prepared := false
 		defer func() {
 			if !prepared {
@@ -114,27 +120,29 @@ func (d *dialer) runAfterConnect(ctx context.Context, p *physical) error {
 		}()
 		err = cmp.Or(d.cfg.AfterConnect(ctx, p.pgx()), p.checkIdle())
 		prepared = err == nil
-		return struct{}{}, err
-	}, func(struct{}) { end() })
-	if err != nil { // that the open's time was over, the answer to a cancelled statement does not say
-		return d.openError(withContextError(ctx, err), transient, "AfterConnect")
+		return p.pgx().IsClosed() && ctx.Err() == nil, err
+	}, func(bool) { end() })
+	if err == nil {
+		return nil
 	}
-	return nil
+	failed := d.openError(withContextError(ctx, err), transient, checkAfterConnect) // that the open's time was over, the answer to a cancelled statement does not say
+	failed.loggedIn = !gone
+	return failed
 }
 
 func (d *dialer) sign(ctx context.Context) (token string, err error) {
-	d.signing.Add(1)
-	defer d.signing.Add(-1)
+	d.phases.signing.Add(1)
+	defer d.phases.signing.Add(-1)
 	return d.signer.sign(ctx)
 }
 
 // openError says what was being opened. An open that was called off says nothing of
 // the next.
-func (d *dialer) openError(cause error, v failureKind, check string) error {
+func (d *dialer) openError(cause error, v failureKind, check string) *OpenError {
 	if errors.Is(cause, context.Canceled) {
 		v, check = transient, ""
 	}
-	return &OpenError{Host: d.cfg.Host, User: d.cfg.User, Region: d.cfg.Region, Check: check, kind: v, Err: cause}
+	return &OpenError{Host: d.cfg.Host, User: d.cfg.User, Region: d.cfg.Region, Check: check, At: time.Now(), kind: v, Err: cause}
 }
 
 // OpenError is why a connection could not be opened. Its chain reaches pgx's
@@ -143,9 +151,13 @@ type OpenError struct {
 	Host, User, Region string
 	// Check names the settings to look at, if the error tells.
 	Check string
-	Err   error
+	// At is when it failed: whoever waits may be told of an earlier one.
+	At  time.Time
+	Err error
 
-	kind failureKind
+	kind     failureKind
+	loggedIn bool // and the connection has not ended
+	unasked  bool // others were before it for most of its time
 }
 
 func (e *OpenError) Error() string {
@@ -164,5 +176,12 @@ func (e *OpenError) Denied() bool {
 	return e.kind == permanent && (e.Check == checkUser || e.Check == checkDatabase)
 }
 
-// NotAsked reports whether there were no credentials, so that the cluster was not asked.
-func (e *OpenError) NotAsked() bool { return e.kind == permanent && e.Check == checkCredentials }
+// NotAsked reports whether the cluster was not asked: there were no credentials, or others were before it until its time was over, or
+// nearly.
+func (e *OpenError) NotAsked() bool {
+	return e.unasked || e.kind == permanent && e.Check == checkCredentials
+}
+
+// LoggedIn reports whether the cluster had taken the login, and the connection did not end: AfterConnect failed by itself, or took too
+// long.
+func (e *OpenError) LoggedIn() bool { return e.loggedIn }

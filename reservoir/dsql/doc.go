@@ -111,7 +111,7 @@
 //	config.go, env.go, resolve.go   settings; where the cluster is
 //	login.go, connect.go            one open: token, credentials, protocol
 //	physical.go, socket_unix.go, socket_other.go   one connection
-//	open.go, breaker.go             permission; what a failed open means and how long to pause
+//	open.go, breaker.go, phases.go  permission; what a failed open means and how long to pause
 //	cluster.go, budgets.go, listen.go, stats.go  the whole; its budgets, also while the table cannot be reached, and what they ask for
 //	quota.go, view.go, loan.go      who may have how many; borrowing
 //	connector.go, sqlconn.go, sqltx.go  database/sql

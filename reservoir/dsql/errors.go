@@ -2,11 +2,11 @@ package dsql
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/badconn"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 )
@@ -62,6 +62,8 @@ type EmptyError struct {
 
 	// Signing is how many opens wait for credentials. The cluster has not been asked for them yet.
 	Signing int
+	// Unanswered is for how long the cluster has not answered the oldest login under way; 0: none is.
+	Unanswered time.Duration
 }
 
 func (e *EmptyError) Error() string {
@@ -104,8 +106,8 @@ func (e *EmptyError) Is(target error) bool { return target == ErrReservoirEmpty 
 func (e *EmptyError) Unwrap() []error {
 	var chain []error
 	for _, err := range []error{e.Cause, e.LastOpen} {
-		if err != nil && !errors.Is(err, driver.ErrBadConn) {
-			chain = append(chain, err)
+		if err != nil {
+			chain = append(chain, badconn.Hide(err))
 		}
 	}
 	return chain

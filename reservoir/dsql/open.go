@@ -70,7 +70,7 @@ func (c *Cluster) notAttemptedError(err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return &OpenError{Host: c.cfg.Host, User: c.cfg.User, Region: c.cfg.Region, Check: "OpenTimeout: others were before it", Err: err}
+	return &OpenError{Host: c.cfg.Host, User: c.cfg.User, Region: c.cfg.Region, Check: "OpenTimeout: others were before it", At: time.Now(), Err: err, unasked: true}
 }
 
 // openOnce makes one attempt at an open when the breaker allows it, and reports the

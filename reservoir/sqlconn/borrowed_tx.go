@@ -21,7 +21,7 @@ func (l *borrowedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driv
 	if stop != nil {
 		defer stop()
 	}
-	tx, err := boundedValue(limited, l.conn, func(context.Context) (driver.Tx, error) {
+	tx, err := boundedValue(limited, l.conn, true, func(context.Context) (driver.Tx, error) {
 		return catchPanic(l.conn, func() (driver.Tx, error) {
 			return afterUnended(limited, l, func() (driver.Tx, error) { return l.begin(within, opts) }) // drivers keep the context for COMMIT
 		})
@@ -60,7 +60,7 @@ type borrowedTx struct {
 }
 
 func (t *borrowedTx) Commit() error {
-	return t.end(t.ctx, "Commit", func() error {
+	return t.end(t.ctx, true, "Commit", func() error {
 		if err := t.l.endUnended(t.ctx, t); err != nil {
 			return err
 		}
@@ -71,21 +71,23 @@ func (t *borrowedTx) Commit() error {
 // Rollback is also called when the context has ended: it has killTimeout then.
 func (t *borrowedTx) Rollback() error {
 	if t.ctx.Err() == nil {
-		return t.end(t.ctx, "Rollback", t.tx.Rollback)
+		return t.end(t.ctx, true, "Rollback", t.tx.Rollback)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), killTimeout)
 	defer cancel()
-	return t.end(ctx, "Rollback", t.tx.Rollback)
+	return t.end(ctx, false, "Rollback", t.tx.Rollback)
 }
 
-func (t *borrowedTx) end(ctx context.Context, op string, run func() error) (err error) {
+func (t *borrowedTx) end(ctx context.Context, ofBorrower bool, op string, run func() error) (err error) {
 	ctx, call := t.l.startTrace(ctx, op, "")
 	defer func() { call.finish(err) }()
 	ctx, stop := t.l.withQueryTimeout(ctx)
 	if stop != nil {
 		defer stop()
 	}
-	err = t.l.conn.bounded(ctx, func(context.Context) error { return catchPanicError(t.l.conn, run) })
+	_, err = boundedValue(ctx, t.l.conn, ofBorrower, func(context.Context) (struct{}, error) {
+		return struct{}{}, catchPanicError(t.l.conn, run)
+	})
 	if t.ctx.Err() != nil {
 		ctx = t.ctx // whose end the driver may have closed the connection for
 	}

@@ -2,6 +2,7 @@ package sqlconn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -49,12 +50,16 @@ func callInBackground(call func() error) { callback.Go(callback.NoValue(call)) }
 // notice, the call is given up with ctx's error: the connection is lost, and Close
 // waits a while for the call.
 func (c *Conn) bounded(ctx context.Context, call func(ctx context.Context) error) error {
-	_, err := boundedValue(ctx, c, func(ctx context.Context) (struct{}, error) { return struct{}{}, call(ctx) })
+	_, err := boundedValue(ctx, c, false, func(ctx context.Context) (struct{}, error) { return struct{}{}, call(ctx) })
 	return err
 }
 
-// boundedValue is bounded for the begin and the end of a transaction.
-func boundedValue[T any](ctx context.Context, c *Conn, call func(ctx context.Context) (T, error)) (none T, err error) {
+// errGivenUp is why a connection is lost on which a call was given up at the end of its borrower's context. Whether the server would have
+// answered is not known: a COMMIT may take longer than its borrower has time.
+var errGivenUp = errors.New("sqlconn: the beginning or end of a transaction was given up when its context ended")
+
+// boundedValue is bounded for the begin and the end of a transaction, whose ctx is the borrower's.
+func boundedValue[T any](ctx context.Context, c *Conn, ofBorrower bool, call func(ctx context.Context) (T, error)) (none T, err error) {
 	if ctx.Done() == nil {
 		return call(ctx)
 	}
@@ -63,7 +68,11 @@ func boundedValue[T any](ctx context.Context, c *Conn, call func(ctx context.Con
 		return running.Value, running.Failure(theDriver)
 	}
 	err = fmt.Errorf("sqlconn: the driver did not return: %w", endOf(ctx))
-	c.lost.CompareAndSwap(nil, &err)
+	lost := err
+	if ofBorrower {
+		lost = errGivenUp
+	}
+	c.lost.CompareAndSwap(nil, &lost)
 	c.abandonedCall.Store(&running.Done)
 	return none, err
 }

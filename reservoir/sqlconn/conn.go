@@ -42,6 +42,9 @@ type Conn struct {
 	calls         driverCalls
 }
 
+// errLoanUsed says nothing of the server, so it does not wrap that a time was over.
+var errLoanUsed = errors.New("sqlconn: rows or a transaction of the connection are still open")
+
 // awaitLoanEnd waits until nothing of the latest loan can reach the connection any more.
 // A *sql.Conn that database/sql has closed itself, as it does where it has rolled back a
 // transaction whose context ended, says that it is done while its rows are still open.
@@ -59,7 +62,7 @@ func (c *Conn) awaitLoanEnd(ctx context.Context) error {
 	case <-loan.ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("sqlconn: rows or a transaction of the connection are still open: %w", ctxerr.Of(ctx))
+		return errLoanUsed
 	}
 }
 

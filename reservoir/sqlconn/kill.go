@@ -39,9 +39,9 @@ func (c *Conn) recordFailure(ctx context.Context, err error) {
 	switch {
 	case errors.Is(err, errClosing):
 		return
-	case (endedByContext(ctx, err) || c.refused.Load()) && (Broken(err) || !c.valid()):
+	case (endedByContext(ctx, err) || c.refused.Load()) && (brokeBeside(ctx, err) || !c.valid()):
 		err = errClosedByDriver
-	case Broken(err):
+	case brokeBeside(ctx, err):
 	case c.valid():
 		return
 	default: // the driver's own word for it
@@ -57,7 +57,7 @@ func (c *Conn) recordFailure(ctx context.Context, err error) {
 // SQLSTATE came from the server itself, and was not.
 func endedByContext(ctx context.Context, err error) bool {
 	var state interface{ SQLState() string }
-	if errors.As(err, &state) {
+	if errors.As(err, &state) && !tellsCause(ctx, err) {
 		return false
 	}
 	if ctx.Err() != nil {
@@ -66,6 +66,16 @@ func endedByContext(ctx context.Context, err error) bool {
 	var timeout net.Error
 	return ctxerr.IsDue(ctx.Deadline) && errors.As(err, &timeout) && timeout.Timeout()
 }
+
+// tellsCause reports whether err has the cause of the end of ctx, which may be any error, such as what a call on another
+// database has failed with: what it says of a server is not of this one.
+func tellsCause(ctx context.Context, err error) bool {
+	ended, cause := ctx.Err(), context.Cause(ctx)
+	return ended != nil && cause != ended && errors.Is(err, cause) //nolint:errorlint // without one Cause is the very error of ctx
+}
+
+// brokeBeside is Broken of what err says beside the cause of the end of ctx.
+func brokeBeside(ctx context.Context, err error) bool { return !tellsCause(ctx, err) && Broken(err) }
 
 func (c *Conn) valid() bool {
 	if _, ok := c.raw.(driver.Validator); !ok {

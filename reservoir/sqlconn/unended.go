@@ -95,6 +95,9 @@ func (l *borrowedConn) endUnended(ctx context.Context, own *borrowedTx) error {
 	if err := l.conn.lifecycle.rollback(ctx, l.conn); err != nil {
 		err = fmt.Errorf("sqlconn: rolling back a transaction whose beginning or end has failed: %w", err)
 		lost := err
+		if endedByContext(ctx, err) {
+			lost = errGivenUp
+		}
 		l.conn.lost.CompareAndSwap(nil, &lost)
 		return err
 	}

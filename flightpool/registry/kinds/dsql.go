@@ -115,9 +115,10 @@ func (c clusterConnector) OnReclaim(f func(n int) (closing int)) (stop func()) {
 }
 
 func (c clusterConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	came := time.Now()
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
-		return nil, ofCluster(err)
+		return nil, ofCluster(err, came)
 	}
 	loan, ok := conn.(*dsql.SQLConn)
 	if !ok {
@@ -127,37 +128,53 @@ func (c clusterConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return clusterConn{loan, time.Now().Add(cfg.MaxLifetime - rand.N(max(0, cfg.LifetimeJitter)+1))}, nil
 }
 
-// ofCluster is why there is no connection, by which a registry judges whether the cluster can be reached. That one user
-// is refused, or has no credentials, says nothing against the cluster: else it would take from all what works. Why a caller waits that
-// has come since goes before, and who has a connection on loan is told of neither, but that its time is over.
-func ofCluster(err error) error {
+// ofCluster is why there is no connection for a caller who came at a time, by which a registry judges whether the cluster can be
+// reached. That one user is refused, has no credentials, or has an AfterConnect that fails says nothing against the cluster: else
+// it would take from all what works. An open that failed before the caller came says nothing of now. A time that is over says something
+// only where the cluster has left a login unanswered for most of it.
+func ofCluster(err error, came time.Time) error {
 	var empty *dsql.EmptyError
-	if errors.As(err, &empty) {
-		if limited := ofLimits(err, empty); limited != nil {
-			return limited
-		}
-		if empty.Signing > 0 {
-			return &notAskedError{err}
-		}
-	}
+	_ = errors.As(err, &empty)
 	var open *dsql.OpenError // of an EmptyError the last one
+	opened := errors.As(err, &open)
 	switch {
-	case !errors.As(err, &open):
+	case errors.Is(err, context.Canceled):
 		return err
-	case open.NotAsked():
-		return &notAskedError{err}
-	case !open.Denied() && sqlconn.Unreachable(open):
+	case opened && !open.At.Before(came) && !open.NotAsked():
+		return ofOpen(err, empty, open)
+	case empty != nil && 4*empty.Unanswered >= 3*empty.Waited && errors.Is(err, context.DeadlineExceeded):
 		return err
-	case empty != nil && empty.Opening > 0: // the answer was to an earlier open: the one under way shows more, or nothing
+	case isLimited(err, empty):
+		return &limitsError{err}
+	case opened, empty != nil && errors.Is(err, context.DeadlineExceeded):
 		return &notAskedError{err}
-	case empty != nil || open.Denied():
-		answered := &answeredError{err, empty, open}
-		if sqlconn.Unreachable(open) {
-			return &deniedError{answered}
-		}
-		return answered
 	}
 	return err
+}
+
+// ofOpen is ofCluster where the cluster was asked for a connection, of which open tells.
+func ofOpen(err error, empty *dsql.EmptyError, open *dsql.OpenError) error {
+	unreachable := sqlconn.Unreachable(open)
+	answered := &answeredError{err, empty, open}
+	switch {
+	case hasClass(open, "53"):
+		return &limitsError{err}
+	case open.LoggedIn() && errors.Is(open, context.DeadlineExceeded): // in a statement, or somewhere else
+		return &notAskedError{err}
+	case open.Denied() && unreachable:
+		return &saidError{answered, "28000"}
+	case open.LoggedIn() && unreachable:
+		return &saidError{answered, "HV00N"}
+	case unreachable, empty == nil:
+		return err
+	}
+	return answered
+}
+
+// hasClass reports whether err has an SQLSTATE of a class.
+func hasClass(err error, class string) bool {
+	var state interface{ SQLState() string }
+	return errors.As(err, &state) && strings.HasPrefix(state.SQLState(), class)
 }
 
 // answeredError is of a caller whose last open the cluster has answered. That the caller's time was over, by waiting
@@ -185,13 +202,17 @@ func (e *answeredError) As(target any) bool {
 	return ok
 }
 
-// deniedError is the refusal of one user, for which the cluster's SQLSTATE, 08006, would say that it cannot be reached.
-type deniedError struct{ *answeredError }
+// saidError is what the cluster has answered, where the SQLSTATE of the chain would say that it cannot be reached: 08006 is how it
+// denies a user, and an AfterConnect may fail with any.
+type saidError struct {
+	*answeredError
+	state string
+}
 
-// SQLState is that of a refused authorization.
-func (*deniedError) SQLState() string { return "28000" }
+// SQLState is that of a refused authorization, or of SQL/MED for a connection that could not be established.
+func (e *saidError) SQLState() string { return e.state }
 
-// notAskedError is of an open that had no credentials.
+// notAskedError is of an open that has shown nothing of the cluster.
 type notAskedError struct{ err error }
 
 func (e *notAskedError) Error() string { return e.err.Error() }
@@ -200,17 +221,13 @@ func (e *notAskedError) Unwrap() error { return e.err }
 // NotAsked is part of what Kind.Connector says.
 func (*notAskedError) NotAsked() {}
 
-// ofLimits is ofCluster where limits say why a caller has waited in vain, and else nil.
+// isLimited reports whether limits may be why a caller has waited in vain.
 //
 // INVARIANT: an open that has waited for its permission, or while the cluster refuses opens for its limits, says nothing
 // against the cluster, though its time is over. Else a fleet at its limit would find it down, and close what works.
-func ofLimits(err error, empty *dsql.EmptyError) error {
-	var refusal interface{ SQLState() string }
-	refused := errors.As(empty.LastOpen, &refusal) && strings.HasPrefix(refusal.SQLState(), "53")
-	if !refused && empty.Leases.Waiting+empty.Limiter.Waiting == 0 && !errors.As(err, new(*lease.Error)) {
-		return nil
-	}
-	return &limitsError{err}
+func isLimited(err error, empty *dsql.EmptyError) bool {
+	return errors.As(err, new(*lease.Error)) || hasClass(err, "53") ||
+		empty != nil && empty.Leases.Waiting+empty.Limiter.Waiting > 0
 }
 
 // limitsError is the error of an open that has waited in vain. It is ErrExhausted too.
