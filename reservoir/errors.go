@@ -146,7 +146,8 @@ func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
 // StillClosing marks an error of Open whose connection is being closed behind it: it counts, and
-// keeps the permission of Admit, until closed is closed. Those who wait are told at once. It is nil for a nil err.
+// keeps the permission of Admit, until closed is closed, and is stalled after CloseTimeout as any Close is. The
+// reservoir that gets it first counts it. Those who wait are told at once. It is nil for a nil err.
 func StillClosing(err error, closed <-chan struct{}) error {
 	if err == nil {
 		return nil

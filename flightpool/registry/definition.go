@@ -85,7 +85,7 @@ type ServerDefinition struct {
 	MaxWaiters int
 
 	// UserIdleTimeout is after how long without a call a user's pool is removed,
-	// its idle connections with it (5m; negative: never).
+	// its idle connections with it (5m; negative: never). An outage of the server does not count.
 	UserIdleTimeout time.Duration
 
 	DisableStatistics bool // no wait times

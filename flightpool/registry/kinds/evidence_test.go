@@ -199,13 +199,13 @@ func TestAPauseAfterARefusalSaysNothingOfTheCluster(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, gate.Close()) })
 	var refuse atomic.Bool
+	var first sync.Once
 	dialling, goOn := make(chan struct{}, 1), make(chan struct{})
 	r := newRegistry(t, kinds.DSQL(dsql.Config{
 		TLS: gate.ClientTLS(), Logger: slog.New(slog.DiscardHandler), Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, ""),
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if refuse.Load() {
-				close(goOn)
-				refuse.Store(false)
+				first.Do(func() { close(goOn) })
 				return nil, &pgconn.PgError{Code: "53300", Message: "too many connections"}
 			}
 			dialling <- struct{}{}
@@ -263,13 +263,18 @@ func TestAnAfterConnectThatFailsByItselfSaysNothingOfTheCluster(t *testing.T) {
 				},
 			}))
 			require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
-				CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host '%s', max_connections '8', min_connections '0', warmup_connections '0', connect_timeout '700');
+				CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host '%s', max_connections '8', min_connections '0', warmup_connections '0', connect_timeout '2000', acquire_timeout '4000');
 				CREATE USER MAPPING FOR alice SERVER d OPTIONS (user 'alice');
 				CREATE USER MAPPING FOR bob SERVER d OPTIONS (user 'bob')`, gate.Host())))
 			held, err := r.Acquire(t.Context(), "d", "alice")
 			require.NoError(t, err)
-			for range 4 {
-				_, err := r.Acquire(t.Context(), "d", "bob")
+			var callers sync.WaitGroup
+			faults := make([]error, 4)
+			for i := range faults {
+				callers.Go(func() { _, faults[i] = r.Acquire(t.Context(), "d", "bob") })
+			}
+			callers.Wait()
+			for _, err := range faults {
 				require.Error(t, err)
 				require.NotErrorIs(t, err, registry.ErrUnhealthy)
 			}
