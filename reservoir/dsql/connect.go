@@ -56,7 +56,7 @@ func (d *dialer) open(ctx context.Context) (*physical, error) {
 	if err != nil {
 		failure, check := classify(err)
 		failed := d.openError(err, failure, check)
-		failed.unasked = errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(began) < d.cfg.OpenTimeout*3/4
+		failed.unasked = errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(began) < d.cfg.OpenTimeout/2
 		return nil, failed
 	}
 	p.sql = conn.(*stdlib.Conn) // what that connector makes
